@@ -1,0 +1,191 @@
+"""Collectives as pre- and postconditions over chunks, and where each chunk lies in a rank's buffers.
+
+A collective cuts its vector into `chunks` equal chunks (`nchunksperloop` of MSCCL XML). A chunk starts on its sources and has to
+end on its destinations; where the collective combines, a chunk ends as the sum of what all its sources held. Chunks are
+numbered so that both offsets follow from the number (docs/formulation.md, section 1):
+
+| collective     | chunks | chunk id         | sources  | destinations | input offset on a source | output offset     |
+|----------------|--------|------------------|----------|--------------|--------------------------|-------------------|
+| allgather      | R c    | r c + k          | r        | all          | k                        | id                |
+| reduce-scatter | R c    | r c + k          | all      | r            | id                       | k                 |
+| allreduce      | C      | k                | all      | all          | k                        | k                 |
+| alltoall       | R R c  | (s R + d) c + k  | s        | d            | d c + k                  | s c + k           |
+| broadcast      | C      | k                | root     | all          | k                        | k                 |
+| reduce         | C      | k                | all      | root         | k                        | k                 |
+| gather         | R c    | r c + k          | r        | root         | k                        | id                |
+| scatter        | R c    | r c + k          | root     | r            | id                       | k                 |
+
+For alltoall `nchunksperloop` is R c (a rank's whole buffer), and ids name the R R c chunks of all ranks together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synth.errors import InputError
+
+
+class CollectiveName(StrEnum):
+    ALLREDUCE = "allreduce"
+    ALLGATHER = "allgather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALLTOALL = "alltoall"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
+
+
+ROOTED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE, CollectiveName.GATHER, CollectiveName.SCATTER})
+COMBINING = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE})
+#: A rank's share is 1/R of the vector: the vector is cut into a multiple of R chunks.
+SHARED = frozenset(
+    {
+        CollectiveName.ALLGATHER,
+        CollectiveName.REDUCE_SCATTER,
+        CollectiveName.ALLTOALL,
+        CollectiveName.GATHER,
+        CollectiveName.SCATTER,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective over `num_ranks` ranks whose vector is cut into `chunks` (= nchunksperloop) chunks; `root` if it has one.
+
+    Raises InputError for a root that is no rank, and for a chunk count that is not a positive multiple of the ranks where every
+    rank has its share.
+    """
+
+    name: CollectiveName
+    num_ranks: int
+    chunks: int
+    root: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunks < 1 or (self.name in SHARED and self.chunks % self.num_ranks):
+            raise InputError("--chunks", "", self.chunks, f"a positive multiple of {self.num_ranks} for {self.name}")
+        if (self.root is not None) != (self.name in ROOTED):
+            raise InputError(
+                "--root", "", self.root, f"{'a rank' if self.name in ROOTED else 'nothing'} for {self.name}"
+            )
+        if self.root is not None and not 0 <= self.root < self.num_ranks:
+            raise InputError("--root", "", self.root, f"a rank from 0 to {self.num_ranks - 1}")
+
+    @property
+    def combining(self) -> bool:
+        """Whether chunks are summed over their sources."""
+        return self.name in COMBINING
+
+    @property
+    def per_rank(self) -> int:
+        """c: chunks of one rank's share where ranks have shares; all chunks of the vector otherwise."""
+        return self.chunks // self.num_ranks if self.name in SHARED else self.chunks
+
+    @property
+    def num_chunk_ids(self) -> int:
+        """How many chunks there are over all ranks (R R c for alltoall, `chunks` otherwise)."""
+        return self.chunks * self.num_ranks if self.name is CollectiveName.ALLTOALL else self.chunks
+
+    @property
+    def all_ranks(self) -> frozenset[int]:
+        return frozenset(range(self.num_ranks))
+
+    def sources(self, chunk: int) -> frozenset[int]:
+        """The ranks that hold the chunk, or a contribution to it, at the start."""
+        match self.name:
+            case CollectiveName.ALLREDUCE | CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE:
+                return self.all_ranks
+            case CollectiveName.BROADCAST | CollectiveName.SCATTER:
+                return frozenset({self._root})
+            case CollectiveName.ALLGATHER | CollectiveName.GATHER:
+                return frozenset({chunk // self.per_rank})
+            case CollectiveName.ALLTOALL:
+                return frozenset({chunk // (self.num_ranks * self.per_rank)})
+
+    def destinations(self, chunk: int) -> frozenset[int]:
+        """The ranks that must hold the chunk (its full sum where combining) at the end."""
+        match self.name:
+            case CollectiveName.ALLREDUCE | CollectiveName.ALLGATHER | CollectiveName.BROADCAST:
+                return self.all_ranks
+            case CollectiveName.REDUCE | CollectiveName.GATHER:
+                return frozenset({self._root})
+            case CollectiveName.REDUCE_SCATTER | CollectiveName.SCATTER:
+                return frozenset({chunk // self.per_rank})
+            case CollectiveName.ALLTOALL:
+                return frozenset({chunk // self.per_rank % self.num_ranks})
+
+    def input_offset(self, chunk: int, rank: int) -> int | None:
+        """Where the chunk (or the rank's contribution) lies in the rank's input buffer; None where it does not."""
+        if rank not in self.sources(chunk):
+            return None
+        if self.name in (CollectiveName.ALLGATHER, CollectiveName.GATHER):
+            return chunk % self.per_rank
+        if self.name is CollectiveName.ALLTOALL:
+            return chunk % self.chunks
+        return chunk
+
+    def output_offset(self, chunk: int, rank: int) -> int | None:
+        """Where the chunk has to end in the rank's output buffer; None where it does not."""
+        if rank not in self.destinations(chunk):
+            return None
+        if self.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.SCATTER):
+            return chunk % self.per_rank
+        if self.name is CollectiveName.ALLTOALL:
+            return chunk // self.chunks * self.per_rank + chunk % self.per_rank
+        return chunk
+
+    def input_chunks(self, rank: int) -> int:
+        """Length of the rank's input buffer in chunks (0 where it has none)."""
+        match self.name:
+            case CollectiveName.ALLGATHER | CollectiveName.GATHER:
+                return self.per_rank
+            case CollectiveName.BROADCAST | CollectiveName.SCATTER:
+                return self.chunks if rank == self.root else 0
+            case _:
+                return self.chunks
+
+    def output_chunks(self, rank: int) -> int:
+        """Length of the rank's output buffer in chunks (0 where it has none)."""
+        match self.name:
+            case CollectiveName.REDUCE_SCATTER | CollectiveName.SCATTER:
+                return self.per_rank
+            case CollectiveName.REDUCE | CollectiveName.GATHER:
+                return self.chunks if rank == self.root else 0
+            case _:
+                return self.chunks
+
+    def in_place_shift(self, rank: int) -> int | None:
+        """In place, output chunk k is input chunk k + shift; None where an in-place call does not exist.
+
+        NCCL's layouts: allgather has sendbuff = recvbuff + rank count, reduce-scatter recvbuff = sendbuff + rank count (gather
+        and scatter likewise); the others use one buffer. Source: msccl-xml notes, "aliasing when called in place".
+        """
+        match self.name:
+            case CollectiveName.ALLGATHER | CollectiveName.GATHER:
+                return -rank * self.per_rank
+            case CollectiveName.REDUCE_SCATTER | CollectiveName.SCATTER:
+                return rank * self.per_rank
+            case CollectiveName.ALLTOALL:
+                return None
+            case _:
+                return 0
+
+    def chunk_bytes(self, buffer_bytes: float) -> float:
+        """Bytes of one chunk for a buffer of `buffer_bytes` as nccl-tests counts it."""
+        return buffer_bytes / self.chunks
+
+    def busbw_factor(self) -> float:
+        """busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests)."""
+        n = self.num_ranks
+        if self.name is CollectiveName.ALLREDUCE:
+            return 2 * (n - 1) / n
+        return (n - 1) / n if self.name in SHARED else 1.0
+
+    @property
+    def _root(self) -> int:
+        if self.root is None:
+            raise InputError("--root", "", None, f"a rank for {self.name}")
+        return self.root

@@ -1,0 +1,97 @@
+"""An instance: everything that routing, ordering and scheduling may know of one problem.
+
+Combining collectives are solved in *broadcast form* (docs/formulation.md, section 2): a chunk is reduced at its owner along the
+reverse of the tree that would broadcast it from there. `Demand` is that form: one source, some destinations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from synth.collective import Collective, CollectiveName
+from synth.paths import Path, reverse_path
+from synth.topology import Topology
+
+
+class Demand(NamedTuple):
+    """Chunk `chunk` has to get from rank `source` to the ranks `dests` (the source itself is never among them)."""
+
+    chunk: int
+    source: int
+    dests: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """An automorphism of the machine: rank r becomes `ranks[r]`, path p `paths[p]`, link l `links[l]` (unused links stay)."""
+
+    ranks: tuple[int, ...]
+    paths: tuple[int, ...]
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One collective, of one chunk size, on one machine whose `paths` (index = position) may be used.
+
+    `symmetries` generate the group under which routing may identify chunks; the identity is not listed.
+    """
+
+    topology: Topology
+    collective: Collective
+    paths: tuple[Path, ...]
+    chunk_bytes: float
+    symmetries: tuple[Symmetry, ...] = ()
+
+    @property
+    def num_ranks(self) -> int:
+        return self.collective.num_ranks
+
+    def owner(self, chunk: int) -> int:
+        """The rank whose broadcast the chunk's demand is: its source, or where it is reduced.
+
+        allreduce deals its chunks to the ranks in contiguous blocks as even as the counts allow.
+        """
+        collective = self.collective
+        if collective.name is CollectiveName.ALLREDUCE:
+            return chunk * collective.num_ranks // collective.chunks
+        if collective.combining:
+            return min(collective.destinations(chunk))
+        return min(collective.sources(chunk))
+
+    @cached_property
+    def demands(self) -> tuple[Demand, ...]:
+        """The broadcast form, in order of chunk; chunks that are at home from the start have none."""
+        demands = []
+        for chunk in range(self.collective.num_chunk_ids):
+            source = self.owner(chunk)
+            dests = self.collective.sources(chunk) if self.collective.combining else self.collective.destinations(chunk)
+            if dests - {source}:
+                demands.append(Demand(chunk, source, dests - {source}))
+        return tuple(demands)
+
+    @cached_property
+    def outgoing(self) -> tuple[tuple[Path, ...], ...]:
+        """Paths that leave each rank, in order of index."""
+        table: list[list[Path]] = [[] for _ in range(self.num_ranks)]
+        for path in self.paths:
+            table[path.src].append(path)
+        return tuple(map(tuple, table))
+
+    @cached_property
+    def incoming(self) -> tuple[tuple[Path, ...], ...]:
+        """Paths that enter each rank, in order of index."""
+        table: list[list[Path]] = [[] for _ in range(self.num_ranks)]
+        for path in self.paths:
+            table[path.dst].append(path)
+        return tuple(map(tuple, table))
+
+    def reversed(self) -> Instance:
+        """The same demands on the machine with every link turned around (paths and links keep their index)."""
+        return replace(self, topology=self.topology.reversed(), paths=tuple(reverse_path(path) for path in self.paths))
+
+    def with_chunk_bytes(self, chunk_bytes: float) -> Instance:
+        """The same problem at another size."""
+        return replace(self, chunk_bytes=chunk_bytes)

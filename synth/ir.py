@@ -1,0 +1,75 @@
+"""What the stages hand on: a `Routing` (who sends what to whom), then a `Schedule` (in what order, together, and when).
+
+Both name chunks by id and paths by index into the instance's paths. Ordering and scheduling give the same type: an ordering is
+a schedule whose sends carry one chunk each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from synth.instance import Instance
+
+
+class Transfer(NamedTuple):
+    """Chunk `chunk` crosses path `path`; with `reduce` the receiver adds it to its own contribution."""
+
+    chunk: int
+    path: int
+    reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Every transfer that happens, each once. `relaxed_us` is its cost at level 1 (docs/formulation.md, section 3)."""
+
+    transfers: tuple[Transfer, ...]
+    relaxed_us: float = 0.0
+
+
+class Send(NamedTuple):
+    """One message: `chunks` cross `path` together, starting at `start_us` and all there at `arrive_us`."""
+
+    chunks: tuple[int, ...]
+    path: int
+    reduce: bool
+    start_us: float
+    arrive_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """All messages in order of start (ties: path, chunks); `makespan_us` is the last arrival."""
+
+    sends: tuple[Send, ...]
+
+    @property
+    def makespan_us(self) -> float:
+        return max((send.arrive_us for send in self.sends), default=0.0)
+
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The routing that the schedule carries out."""
+        return tuple(Transfer(chunk, send.path, send.reduce) for send in self.sends for chunk in send.chunks)
+
+
+def predecessors(instance: Instance, transfers: Iterable[Transfer]) -> dict[Transfer, tuple[Transfer, ...]]:
+    """The transfers that must have arrived before each one starts (docs/formulation.md, eq. 2).
+
+    What a rank sends of a chunk is what it was sent: a copy leaves after the copy that brought the chunk, or, at the rank that
+    reduced it, after every contribution; a contribution leaves after every contribution that it includes.
+    """
+    copies: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
+    reduces: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
+    all_transfers = tuple(transfers)
+    for transfer in all_transfers:
+        table = reduces if transfer.reduce else copies
+        table[transfer.chunk, instance.paths[transfer.path].dst].append(transfer)
+    result = {}
+    for transfer in all_transfers:
+        here = (transfer.chunk, instance.paths[transfer.path].src)
+        brought = copies.get(here, []) if not transfer.reduce else []
+        result[transfer] = tuple(brought or reduces.get(here, []))
+    return result

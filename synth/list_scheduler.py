@@ -1,0 +1,162 @@
+"""List scheduling: exact times (cost level 2) for messages whose order is a preference, not a law.
+
+Time runs from event to event. Whenever links fall free or chunks arrive, the messages that could start are taken in the order of
+their place (optionally: those on the links with the most work left first), and each starts at once if every link of its path is
+free (docs/formulation.md, section 5).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from synth.errors import CheckError
+from synth.instance import Instance
+from synth.ir import Schedule, Send, Transfer, predecessors
+from synth.timing import Message
+
+_SAME_MOMENT_US = 1e-9
+
+
+@dataclass(frozen=True)
+class Work:
+    """Messages with their dependences, by position: `before[i]` how many others message i waits for, `after[i]` who waits for it."""
+
+    messages: tuple[Message, ...]
+    before: tuple[int, ...]
+    after: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, instance: Instance, messages: Sequence[Message]) -> Work:
+        position = {
+            Transfer(chunk, message.path, message.reduce): index
+            for index, message in enumerate(messages)
+            for chunk in message.chunks
+        }
+        needs: list[set[int]] = [set() for _ in messages]
+        for transfer, earlier in predecessors(instance, position).items():
+            needs[position[transfer]].update(position[other] for other in earlier)
+        after: list[list[int]] = [[] for _ in messages]
+        for index, others in enumerate(needs):
+            for other in sorted(others):
+                after[other].append(index)
+        return cls(tuple(messages), tuple(map(len, needs)), tuple(map(tuple, after)))
+
+    def causal_order(self) -> list[int]:
+        """Positions in an order in which everything comes after what it waits for."""
+        waiting = list(self.before)
+        order = [index for index, count in enumerate(waiting) if count == 0]
+        for index in order:
+            for follower in self.after[index]:
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    order.append(follower)
+        if len(order) < len(waiting):
+            raise CheckError("ordering", "messages wait for each other in a circle")
+        return order
+
+
+def list_schedule(instance: Instance, work: Work, places: Sequence[int], *, busiest_first: bool = False) -> Schedule:
+    """One run; `places[i]` says when message i's turn is among those that could start (all different, smallest first)."""
+    run = _Run(instance, work, places, busiest_first)
+    while run.events:
+        now, touched = run.next_moment()
+        for path in run.by_urgency(touched):
+            run.start_if_free(path, now)
+    if len(run.sends) < len(work.messages):
+        raise CheckError("ordering", "messages wait for each other in a circle")
+    run.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+    return Schedule(tuple(run.sends))
+
+
+_LINK_FREE, _ARRIVAL, _BEGIN = 0, 1, 2
+
+
+class _Run:
+    """The state of one run: what is free when, what is ready where, what happens next."""
+
+    def __init__(self, instance: Instance, work: Work, places: Sequence[int], busiest_first: bool) -> None:
+        self.instance = instance
+        self.work = work
+        self.places = places
+        self.busiest_first = busiest_first
+        self.links = [path.links for path in instance.paths]
+        self.costs: dict[tuple[int, int], tuple[tuple[float, ...], float]] = {}
+        self.free_us = [0.0] * len(instance.topology.links)
+        self.left_us = [0.0] * len(instance.topology.links)
+        self.paths_on: dict[int, list[int]] = defaultdict(list)
+        for path in sorted({message.path for message in work.messages}):
+            for link in self.links[path]:
+                self.paths_on[link].append(path)
+        for message in work.messages:
+            self._add_left(message, 1.0)
+        self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.waiting = list(work.before)
+        self.sends: list[Send] = []
+        for index, count in enumerate(self.waiting):
+            if count == 0:
+                self._make_ready(index)
+        self.events: list[tuple[float, int, int]] = [(0.0, _BEGIN, path) for path in sorted(self.ready)]
+
+    def next_moment(self) -> tuple[float, set[int]]:
+        """Advance to the next time at which something happens: that time, and the paths that may now start something."""
+        now = self.events[0][0]
+        touched: set[int] = set()
+        while self.events and self.events[0][0] <= now + _SAME_MOMENT_US:
+            time_us, kind, which = heapq.heappop(self.events)
+            now = max(now, time_us)
+            if kind == _LINK_FREE:
+                touched.update(path for path in self.paths_on[which] if self.ready.get(path))
+            elif kind == _ARRIVAL:
+                for follower in self.work.after[which]:
+                    self.waiting[follower] -= 1
+                    if self.waiting[follower] == 0:
+                        touched.add(self._make_ready(follower))
+            else:
+                touched.add(which)
+        return now, touched
+
+    def by_urgency(self, touched: set[int]) -> list[int]:
+        """The paths in the order in which they may start their first ready message."""
+        if not self.busiest_first:
+            return sorted(touched, key=lambda path: self.ready[path][0])
+        left = self.left_us
+        return sorted(
+            touched, key=lambda path: (-round(max(left[link] for link in self.links[path]), 6), self.ready[path][0])
+        )
+
+    def start_if_free(self, path: int, now: float) -> None:
+        links = self.links[path]
+        for link in links:
+            if self.free_us[link] > now + _SAME_MOMENT_US:
+                return
+        _, index = heapq.heappop(self.ready[path])
+        message = self.work.messages[index]
+        busy, latency = self._cost(message)
+        for link, busy_us in zip(links, busy, strict=True):
+            self.free_us[link] = now + busy_us
+            heapq.heappush(self.events, (now + busy_us, _LINK_FREE, link))
+        if self.busiest_first:
+            self._add_left(message, -1.0)
+        heapq.heappush(self.events, (now + latency, _ARRIVAL, index))
+        self.sends.append(Send(message.chunks, path, message.reduce, now, now + latency))
+
+    def _make_ready(self, index: int) -> int:
+        path = self.work.messages[index].path
+        heapq.heappush(self.ready[path], (self.places[index], index))
+        return path
+
+    def _cost(self, message: Message) -> tuple[tuple[float, ...], float]:
+        """(occupancy of each link, latency) of the message, in us."""
+        key = (message.path, len(message.chunks))
+        if key not in self.costs:
+            path = self.instance.paths[message.path]
+            size = len(message.chunks) * self.instance.chunk_bytes
+            self.costs[key] = (path.busy_us(size), path.latency_us(size))
+        return self.costs[key]
+
+    def _add_left(self, message: Message, sign: float) -> None:
+        for link, busy_us in zip(self.links[message.path], self._cost(message)[0], strict=True):
+            self.left_us[link] += sign * busy_us

@@ -1,0 +1,141 @@
+"""Exact times (cost level 2, docs/formulation.md section 4) of messages whose order is given, and the checker of schedules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from synth.errors import CheckError
+from synth.instance import Instance
+from synth.ir import Routing, Schedule, Send, Transfer, predecessors
+
+#: Times closer than this are the same moment (double precision at 1e6 us keeps 1e-10).
+TOLERANCE_US = 1e-6
+
+
+class Message(NamedTuple):
+    """A `Send` that has no times yet."""
+
+    chunks: tuple[int, ...]
+    path: int
+    reduce: bool = False
+
+
+def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
+    """The earliest schedule in which every link carries its messages in the order of the list (eq. 5 to 7).
+
+    A message starts once all its chunks are at its source and every link of its path has finished the messages listed before.
+    The list must be in a causal order: what a message forwards is brought by messages listed before it; CheckError otherwise.
+    """
+    transfers = [Transfer(chunk, message.path, message.reduce) for message in messages for chunk in message.chunks]
+    before = predecessors(instance, transfers)
+    arrived: dict[Transfer, float] = {}
+    free_us = [0.0] * len(instance.topology.links)
+    sends: list[Send] = []
+    for message in messages:
+        path = instance.paths[message.path]
+        start = max((free_us[link] for link in path.links), default=0.0)
+        for chunk in message.chunks:
+            for earlier in before[Transfer(chunk, message.path, message.reduce)]:
+                if earlier not in arrived:
+                    raise CheckError("timing", "a message is listed before what it forwards", (message, earlier))
+                start = max(start, arrived[earlier])
+        busy = path.busy_us(len(message.chunks) * instance.chunk_bytes)
+        for link, busy_us in zip(path.links, busy, strict=True):
+            free_us[link] = start + busy_us
+        arrive = start + path.alpha_us + max(busy)
+        for chunk in message.chunks:
+            arrived[Transfer(chunk, message.path, message.reduce)] = arrive
+        sends.append(Send(message.chunks, message.path, message.reduce, start, arrive))
+    sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+    return Schedule(tuple(sends))
+
+
+def messages_of(schedule: Schedule) -> list[Message]:
+    """The schedule's messages in its order, without times."""
+    return [Message(send.chunks, send.path, send.reduce) for send in schedule.sends]
+
+
+def check_routing(instance: Instance, routing: Routing) -> None:
+    """Raise CheckError unless the routing, carried out in causal order, meets the collective's postcondition exactly.
+
+    A chunk's contributions are a bit set of ranks: a reduction joins two disjoint sets, a copy hands on the full sum only, and
+    at the end every destination holds the full set.
+    """
+    stage = "routing"
+    if len(set(routing.transfers)) != len(routing.transfers):
+        raise CheckError(stage, "a transfer happens twice")
+    by_chunk: dict[int, list[Transfer]] = defaultdict(list)
+    for transfer in routing.transfers:
+        if not (0 <= transfer.path < len(instance.paths) and 0 <= transfer.chunk < instance.collective.num_chunk_ids):
+            raise CheckError(stage, "a transfer of a chunk or over a path that does not exist", (transfer,))
+        by_chunk[transfer.chunk].append(transfer)
+    for chunk in range(instance.collective.num_chunk_ids):
+        _check_chunk(instance, chunk, by_chunk.get(chunk, []))
+
+
+def _check_chunk(instance: Instance, chunk: int, transfers: list[Transfer]) -> None:
+    collective = instance.collective
+    held = {rank: 1 << rank for rank in collective.sources(chunk)}
+    full = sum(held.values())
+    before = predecessors(instance, transfers)
+    done: set[Transfer] = set()
+    waiting = sorted(transfers, key=lambda transfer: (not transfer.reduce, transfer.path))
+    while waiting:
+        ready = [transfer for transfer in waiting if done.issuperset(before[transfer])]
+        if not ready:
+            raise CheckError("routing", f"chunk {chunk} is forwarded in a circle", tuple(waiting))
+        for transfer in ready:
+            path = instance.paths[transfer.path]
+            carried, there = held.get(path.src, 0), held.get(path.dst, 0)
+            if not carried or (transfer.reduce and carried & there) or (not transfer.reduce and carried != full):
+                problem = f"chunk {chunk}: rank {path.src} sends {carried:b} to rank {path.dst} that holds {there:b}"
+                raise CheckError("routing", problem, (transfer,))
+            held[path.dst] = carried | there if transfer.reduce else full
+            done.add(transfer)
+        waiting = [transfer for transfer in waiting if transfer not in done]
+    lacking = [rank for rank in sorted(collective.destinations(chunk)) if held.get(rank) != full]
+    if lacking:
+        raise CheckError("routing", f"chunk {chunk} does not reach ranks {lacking}", tuple(transfers))
+
+
+def check_schedule(instance: Instance, schedule: Schedule, routing: Routing | None = None) -> None:
+    """Raise CheckError unless the schedule is feasible at cost level 2 and meets the postcondition.
+
+    Checked: durations (eq. 5), that a rank forwards only what it has (eq. 6), that messages on one link do not overlap (eq. 7),
+    the postcondition, and, where `routing` is given, that the schedule carries out exactly that.
+    """
+    stage = "schedule"
+    transfers = schedule.transfers()
+    check_routing(instance, Routing(transfers))
+    if routing is not None and set(transfers) != set(routing.transfers):
+        raise CheckError(stage, "carries out another routing", tuple(set(transfers) ^ set(routing.transfers)))
+    arrived = {
+        Transfer(chunk, send.path, send.reduce): send.arrive_us for send in schedule.sends for chunk in send.chunks
+    }
+    before = predecessors(instance, transfers)
+    for send in schedule.sends:
+        latency = instance.paths[send.path].latency_us(len(send.chunks) * instance.chunk_bytes)
+        if send.start_us < -TOLERANCE_US or send.arrive_us < send.start_us + latency - _slack(send.arrive_us):
+            raise CheckError(stage, f"a message takes less than {latency} us", (send,))
+        for chunk in send.chunks:
+            for earlier in before[Transfer(chunk, send.path, send.reduce)]:
+                if arrived[earlier] > send.start_us + _slack(send.start_us):
+                    raise CheckError(stage, "a message leaves before what it forwards arrives", (send, earlier))
+    _check_links(instance, schedule.sends)
+
+
+def _check_links(instance: Instance, sends: Iterable[Send]) -> None:
+    free_us: dict[int, tuple[float, Send | None]] = defaultdict(lambda: (0.0, None))
+    for send in sorted(sends, key=lambda send: (send.start_us, send.arrive_us)):
+        path = instance.paths[send.path]
+        for link, busy_us in zip(path.links, path.busy_us(len(send.chunks) * instance.chunk_bytes), strict=True):
+            until, other = free_us[link]
+            if send.start_us < until - _slack(until):
+                raise CheckError("schedule", f"two messages overlap on link {link}", (other, send))
+            free_us[link] = (send.start_us + busy_us, send)
+
+
+def _slack(time_us: float) -> float:
+    return TOLERANCE_US + 1e-9 * abs(time_us)
