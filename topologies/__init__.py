@@ -1,0 +1,1 @@
+"""Machine descriptions shipped with synth, one JSON file each; see schema.json for the form."""
