@@ -1,0 +1,62 @@
+"""Sort keys: which of the transfers that could start on a link starts first, by name.
+
+A key maps what is known of a transfer before any time is fixed (`Facts`) to a tuple; the smallest goes first. The first two are
+TACCL's (NSDI 2023, section 5.2); the others came out of trials on the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class Facts(NamedTuple):
+    """What a key may look at. Times are unloaded latencies in microseconds."""
+
+    chunk: int
+    path: int
+    so_far_us: float
+    """From the chunk's start to the moment this transfer could leave at the earliest."""
+    to_go_us: float
+    """From this transfer's start to the last arrival that depends on it."""
+    behind: int
+    """How many transfers depend on this one, directly or not."""
+    rotation: int
+    """(dst - src) modulo the ranks: transfers of equal rotation do not meet in a switch."""
+
+
+Key = Callable[[Facts], tuple[float, ...]]
+
+
+def _shortest_so_far(facts: Facts) -> tuple[float, ...]:
+    return (facts.so_far_us, -facts.to_go_us, facts.rotation)
+
+
+def _longest_to_go(facts: Facts) -> tuple[float, ...]:
+    return (-facts.to_go_us, facts.so_far_us, facts.rotation)
+
+
+def _most_behind(facts: Facts) -> tuple[float, ...]:
+    return (-facts.behind, -facts.to_go_us, facts.rotation)
+
+
+def _longest_path(facts: Facts) -> tuple[float, ...]:
+    return (-(facts.so_far_us + facts.to_go_us), -facts.to_go_us, facts.rotation)
+
+
+def _chunk_by_chunk(facts: Facts) -> tuple[float, ...]:
+    return (facts.chunk, facts.so_far_us)
+
+
+def _by_rotation(facts: Facts) -> tuple[float, ...]:
+    return (facts.rotation, -facts.to_go_us)
+
+
+SORT_KEYS: Mapping[str, Key] = {
+    "shortest-path-so-far": _shortest_so_far,
+    "longest-path-to-go": _longest_to_go,
+    "most-transfers-behind": _most_behind,
+    "longest-path-first": _longest_path,
+    "chunk-by-chunk": _chunk_by_chunk,
+    "by-rotation": _by_rotation,
+}

@@ -1,0 +1,65 @@
+"""The one orderer: every sort key is tried on a routing, and the schedule of least makespan is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from synth.instance import Instance
+from synth.ir import Routing, Schedule
+from synth.list_scheduler import Work, list_schedule
+from synth.ordering.keys import SORT_KEYS, Facts
+from synth.timing import TOLERANCE_US, Message
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with and without `busiest link first`."""
+
+    keys: tuple[str, ...] = tuple(SORT_KEYS)
+
+    def __call__(self, instance: Instance, routing: Routing) -> tuple[Schedule, str]:
+        """The schedule (one chunk a send) of least makespan, and the name of the rule that gave it."""
+        messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
+        work = Work.of(instance, messages)
+        facts = _facts(instance, work)
+        best: tuple[Schedule, str] | None = None
+        for name in self.keys:
+            places = _places(name, facts)
+            for busiest_first in (False, True):
+                schedule = list_schedule(instance, work, places, busiest_first=busiest_first)
+                if best is None or schedule.makespan_us < best[0].makespan_us - TOLERANCE_US:
+                    best = (schedule, name + (", busiest link first" if busiest_first else ""))
+        if best is None:
+            raise ValueError("an orderer needs at least one key")
+        return best
+
+
+def _places(name: str, facts: tuple[Facts, ...]) -> list[int]:
+    """Each message's place in the total order that the key gives (ties: position)."""
+    key = SORT_KEYS[name]
+    order = sorted(range(len(facts)), key=lambda index: (key(facts[index]), index))
+    places = [0] * len(order)
+    for place, index in enumerate(order):
+        places[index] = place
+    return places
+
+
+def _facts(instance: Instance, work: Work) -> tuple[Facts, ...]:
+    """What the sort keys look at, for every message of one chunk."""
+    latency = [instance.paths[message.path].latency_us(instance.chunk_bytes) for message in work.messages]
+    order = work.causal_order()
+    so_far = [0.0] * len(latency)
+    for index in order:
+        for follower in work.after[index]:
+            so_far[follower] = max(so_far[follower], so_far[index] + latency[index])
+    to_go = [0.0] * len(latency)
+    behind = [0] * len(latency)
+    for index in reversed(order):
+        to_go[index] = latency[index] + max((to_go[follower] for follower in work.after[index]), default=0.0)
+        behind[index] = sum(1 + behind[follower] for follower in work.after[index])
+    result = []
+    for index, message in enumerate(work.messages):
+        path = instance.paths[message.path]
+        rotation = (path.dst - path.src) % instance.num_ranks
+        result.append(Facts(message.chunks[0], path.index, so_far[index], to_go[index], behind[index], rotation))
+    return tuple(result)

@@ -1,0 +1,208 @@
+"""Strategy `greedy`: match chunks to free links, event by event, over the time-expanded network; many seeds, the best is kept.
+
+After TACOS (Won et al., 2024), extended to switches and shared capacities (a path is free when all its links are), to relays, and
+to links of unequal speed: a chunk is not sent over a slow path to where a faster one could bring it about as soon (`patience`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
+
+from synth.errors import CheckError
+from synth.instance import Instance
+from synth.ir import Routing, Schedule, Send, Transfer
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_SAME_MOMENT_US = 1e-9
+
+
+@dataclass(frozen=True)
+class GreedyRouting:
+    """`seeds` runs at most, fewer where `work` (transfers matched over all runs) is used up; at least one.
+
+    Run k takes the k-th of `patience`: how many times slower than the best other way a path may be and still be used.
+    """
+
+    seed: int = 0
+    seeds: int = 24
+    work: int = 20_000
+    patience: tuple[float, ...] = (2.5, 1.0, 1.5, 5.0, float("inf"))
+
+    def __call__(self, instance: Instance) -> tuple[Routing, Schedule]:
+        """The routing of the instance's demands with the least makespan, and the schedule in which it was found."""
+        tables = _Tables.of(instance)
+        transfers = max(1, sum(len(demand.dests) for demand in instance.demands))
+        runs = max(1, min(self.seeds, self.work // transfers))
+        best: Schedule | None = None
+        for number in range(runs):
+            rng = np.random.default_rng((self.seed, number))
+            schedule = _Run(instance, tables, self.patience[number % len(self.patience)], rng).finish()
+            if best is None or schedule.makespan_us < best.makespan_us - _SAME_MOMENT_US:
+                best = schedule
+        assert best is not None
+        return Routing(tuple(sorted(best.transfers()))), best
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What every run needs and no run changes. Rows of the arrays are demands, columns ranks."""
+
+    wanted: Bools
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    """The destination of a demand with just one, else -1."""
+    distance_us: Floats
+    latency_us: Floats
+    busy_us: list[tuple[float, ...]]
+    paths_on: list[list[int]]
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Tables:
+        ranks = instance.num_ranks
+        wanted = np.zeros((len(instance.demands), ranks), dtype=np.bool_)
+        for row, demand in enumerate(instance.demands):
+            wanted[row, sorted(demand.dests)] = True
+        target = np.array([min(d.dests) if len(d.dests) == 1 else -1 for d in instance.demands], dtype=np.int64)
+        latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
+        direct = np.full((ranks, ranks), np.inf)
+        for path in instance.paths:
+            direct[path.src, path.dst] = min(direct[path.src, path.dst], latency[path.index])
+        distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+        paths_on: list[list[int]] = [[] for _ in instance.topology.links]
+        for path in instance.paths:
+            for link in path.links:
+                paths_on[link].append(path.index)
+        return cls(
+            wanted=wanted,
+            source=np.array([demand.source for demand in instance.demands], dtype=np.int64),
+            target=target,
+            distance_us=np.maximum(distance, 0.0),
+            latency_us=latency,
+            busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],
+            paths_on=paths_on,
+        )
+
+
+class _Run:
+    """One run: who has or gets which chunk when, and which links are free when."""
+
+    def __init__(self, instance: Instance, tables: _Tables, patience: float, rng: np.random.Generator) -> None:
+        self.instance = instance
+        self.tables = tables
+        self.patience = patience
+        rows, ranks = tables.wanted.shape
+        self.noise: Floats = rng.random((rows, ranks))
+        self.rng = rng
+        self.has: Bools = np.zeros((rows, ranks), dtype=np.bool_)
+        self.has[np.arange(rows), tables.source] = True
+        #: When a rank has a chunk or is known to get it; infinite while nobody has sent it there.
+        self.at_us: Floats = np.full((rows, ranks), np.inf)
+        self.at_us[np.arange(rows), tables.source] = 0.0
+        self.single: Bools = tables.target >= 0
+        self.missing = int(tables.wanted.sum())
+        self.free_us = [0.0] * len(instance.topology.links)
+        self.events: list[tuple[float, int, int]] = []
+        self.sends: list[Send] = []
+
+    def finish(self) -> Schedule:
+        """Run until everything wanted has been sent."""
+        touched = set(range(len(self.instance.paths)))
+        now = 0.0
+        while self.missing:
+            order = self.rng.permutation(sorted(touched))
+            for path in order.tolist():
+                self._start_if_free(path, now)
+            if not self.events and self.missing:
+                raise CheckError("greedy", "nothing can move although chunks are missing")
+            if self.events:
+                now, touched = self._next_moment()
+        self.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+        return Schedule(tuple(_needed(self.instance, self.sends)))
+
+    def _next_moment(self) -> tuple[float, set[int]]:
+        now = self.events[0][0]
+        touched: set[int] = set()
+        while self.events and self.events[0][0] <= now + _SAME_MOMENT_US:
+            time_us, row, which = heapq.heappop(self.events)
+            now = max(now, time_us)
+            if row < 0:
+                touched.update(self.tables.paths_on[which])
+            else:
+                self.has[row, which] = True
+                touched.update(path.index for path in self.instance.outgoing[which])
+        return now, touched
+
+    def _start_if_free(self, index: int, now: float) -> None:
+        path = self.instance.paths[index]
+        if any(self.free_us[link] > now + _SAME_MOMENT_US for link in path.links):
+            return
+        row = self._pick(path.src, path.dst, index, now)
+        if row is None:
+            return
+        for link, busy_us in zip(path.links, self.tables.busy_us[index], strict=True):
+            self.free_us[link] = now + busy_us
+            heapq.heappush(self.events, (now + busy_us, -1, link))
+        arrive = now + float(self.tables.latency_us[index])
+        heapq.heappush(self.events, (arrive, row, path.dst))
+        self.at_us[row, path.dst] = arrive
+        if self.single[row]:
+            # A chunk with one destination moves: nobody else sends it on.
+            self.has[row, path.src] = False
+        self.missing -= int(self.tables.wanted[row, path.dst])
+        self.sends.append(Send((self.instance.demands[row].chunk,), index, False, now, arrive))
+
+    def _pick(self, src: int, dst: int, path: int, now: float) -> int | None:
+        """The demand that the path carries next: of those that help, the rarest chunk, or the one with the longest way to go."""
+        tables = self.tables
+        open_rows = self.has[:, src] & np.isinf(self.at_us[:, dst])
+        target = np.where(self.single, tables.target, dst)
+        closer = tables.distance_us[dst, target] < tables.distance_us[src, target] - _SAME_MOMENT_US
+        rows = np.flatnonzero(open_rows & np.where(self.single, closer, tables.wanted[:, dst]))
+        if len(rows) == 0:
+            return None
+        latency = float(tables.latency_us[path])
+        if np.isfinite(self.patience):
+            rows = rows[self._worth(rows, src, dst, latency, now)]
+            if len(rows) == 0:
+                return None
+        rarity = np.isfinite(self.at_us[rows]).sum(axis=1)
+        to_go = tables.distance_us[dst, target[rows]]
+        score = np.where(self.single[rows], -to_go, rarity) + 0.5 * self.noise[rows, dst]
+        return int(rows[np.argmin(score)])
+
+    def _worth(self, rows: NDArray[np.int64], src: int, dst: int, latency: float, now: float) -> Bools:
+        """Whether no other way brings the chunk much sooner: from another holder, or from here over other ranks."""
+        tables = self.tables
+        others = np.maximum(self.at_us[rows], now) + tables.distance_us[:, dst]
+        others[:, src] = np.inf
+        best = others.min(axis=1) - now
+        target = tables.target[rows]
+        direct = latency + tables.distance_us[dst, np.where(target >= 0, target, dst)]
+        alone = tables.distance_us[src, np.where(target >= 0, target, dst)]
+        limit = np.where(target >= 0, alone, best)
+        worth: Bools = direct <= self.patience * limit + _SAME_MOMENT_US
+        return worth
+
+
+def _needed(instance: Instance, sends: list[Send]) -> list[Send]:
+    """The sends without those that brought a chunk to a rank that neither wants it nor sends it on."""
+    carries: dict[tuple[int, int], Send] = {(send.chunks[0], instance.paths[send.path].dst): send for send in sends}
+    kept: set[Transfer] = set()
+    for demand in instance.demands:
+        for dest in sorted(demand.dests):
+            rank = dest
+            while rank != demand.source:
+                send = carries[demand.chunk, rank]
+                transfer = Transfer(demand.chunk, send.path)
+                if transfer in kept:
+                    break
+                kept.add(transfer)
+                rank = instance.paths[send.path].src
+    return [send for send in sends if Transfer(send.chunks[0], send.path) in kept]

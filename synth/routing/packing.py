@@ -1,0 +1,296 @@
+"""Fractional packing of trees into the machine's capacities, by column generation (docs/formulation.md, section 6).
+
+A commodity is all chunks with the same source and destinations. The master linear program spreads each commodity's chunks over
+trees so that the most loaded link carries as little as possible; pricing looks for a tree that is cheaper than those known at
+the current link prices: a minimum-cost arborescence where everything is a destination, a cheapest path where one rank is. Any
+prices prove a lower bound (eq. 17), so the packing says how far from the optimum it can be.
+
+Under symmetries only one commodity of each orbit is in the program, with links merged into orbits: its images carry the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
+
+from synth.instance import Instance
+from synth.milp.lp import solve_lp
+from synth.routing.arborescence import cheapest_tree
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: A group larger than this is not enumerated; routing then does without symmetry.
+_MAX_GROUP = 512
+#: Share of a link price that decides between trees of equal price: shallow ones first.
+_TIE = 1e-6
+
+
+class Commodity(NamedTuple):
+    """Chunks that start at `source` and have to reach `dests`."""
+
+    source: int
+    dests: frozenset[int]
+    chunks: tuple[int, ...]
+
+
+class Column(NamedTuple):
+    """Tree `paths` (sorted) carries `amount` chunks of a commodity."""
+
+    commodity: int
+    paths: tuple[int, ...]
+    amount: float
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Columns over all commodities; their most loaded link needs `load_us`, and no routing at all needs less than `bound_us`."""
+
+    commodities: tuple[Commodity, ...]
+    columns: tuple[Column, ...]
+    load_us: float
+    bound_us: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """The instance's paths as arrays: `occupancy[p, l]` is how many us one chunk on path p occupies link l."""
+
+    src: Ints
+    dst: Ints
+    latency_us: Floats
+    occupancy: Floats
+    early_us: Floats
+    """early_us[r, p]: when a chunk of rank r can have crossed path p at the earliest, in an empty machine."""
+
+    @classmethod
+    def of(cls, instance: Instance) -> Network:
+        occupancy = np.zeros((len(instance.paths), len(instance.topology.links)))
+        for path in instance.paths:
+            occupancy[path.index, list(path.links)] = path.busy_us(instance.chunk_bytes)
+        src = np.array([path.src for path in instance.paths], dtype=np.int64)
+        dst = np.array([path.dst for path in instance.paths], dtype=np.int64)
+        latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
+        shape = (instance.num_ranks, instance.num_ranks)
+        direct = np.full(shape, np.inf)
+        np.minimum.at(direct, (src, dst), latency)
+        distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+        return cls(src, dst, latency, occupancy, distance[:, src] + latency)
+
+    def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> tuple[int, ...]:
+        """The paths of the cheapest tree for the commodity where path p costs `prices[p]`; among equals a shallow one."""
+        order = np.lexsort((np.arange(len(prices)), prices, self.dst, self.src))
+        first = np.ones(len(order), dtype=bool)
+        pairs = self.src[order] * num_ranks + self.dst[order]
+        first[1:] = pairs[1:] != pairs[:-1]
+        chosen = order[first]
+        cost = np.full((num_ranks, num_ranks), np.inf)
+        index = np.full((num_ranks, num_ranks), -1, dtype=np.int64)
+        cost[self.src[chosen], self.dst[chosen]] = prices[chosen]
+        index[self.src[chosen], self.dst[chosen]] = chosen
+        parent = cheapest_tree(cost, commodity.source, commodity.dests)
+        children = np.flatnonzero(parent >= 0)
+        return tuple(sorted(index[parent[children], children].tolist()))
+
+    def depth_us(self, source: int, paths: tuple[int, ...]) -> float:
+        """When the last rank of the tree has a chunk, in an empty machine."""
+        out: dict[int, list[int]] = defaultdict(list)
+        for path in paths:
+            out[int(self.src[path])].append(path)
+        latest, stack = 0.0, [(source, 0.0)]
+        while stack:
+            rank, time_us = stack.pop()
+            latest = max(latest, time_us)
+            stack += [(int(self.dst[path]), time_us + float(self.latency_us[path])) for path in out[rank]]
+        return latest
+
+    def load(self, paths: tuple[int, ...]) -> Floats:
+        """What one chunk on all of `paths` loads each link with, in us."""
+        total: Floats = self.occupancy[list(paths)].sum(axis=0)
+        return total
+
+
+def commodities_of(instance: Instance) -> tuple[Commodity, ...]:
+    """The instance's demands by (source, destinations), in order of first chunk."""
+    grouped: dict[tuple[int, frozenset[int]], list[int]] = defaultdict(list)
+    for demand in instance.demands:
+        grouped[demand.source, demand.dests].append(demand.chunk)
+    return tuple(Commodity(source, dests, tuple(chunks)) for (source, dests), chunks in grouped.items())
+
+
+class _Element(NamedTuple):
+    """One symmetry of the machine, as arrays: rank, path and link images, and the images of commodities."""
+
+    ranks: Ints
+    paths: Ints
+    links: Ints
+    commodities: Ints
+
+
+def _group(instance: Instance, commodities: tuple[Commodity, ...]) -> list[_Element]:
+    """All products of the instance's symmetries that map commodities to commodities; the identity alone if they are too many."""
+    place = {(commodity.source, commodity.dests): index for index, commodity in enumerate(commodities)}
+
+    def element(ranks: Ints, paths: Ints, links: Ints) -> _Element | None:
+        images = []
+        for commodity in commodities:
+            image = (int(ranks[commodity.source]), frozenset(int(ranks[rank]) for rank in commodity.dests))
+            if image not in place:
+                return None
+            images.append(place[image])
+        return _Element(ranks, paths, links, np.array(images, dtype=np.int64))
+
+    identity = element(
+        np.arange(instance.num_ranks), np.arange(len(instance.paths)), np.arange(len(instance.topology.links))
+    )
+    assert identity is not None
+    generators = [
+        made
+        for symmetry in instance.symmetries
+        if (made := element(np.array(symmetry.ranks), np.array(symmetry.paths), np.array(symmetry.links))) is not None
+    ]
+    elements = {tuple(identity.paths.tolist()): identity}
+    frontier = [identity]
+    for known in frontier:
+        for generator in generators:
+            product = _Element(*(after[before] for after, before in zip(generator, known, strict=True)))
+            key = tuple(product.paths.tolist())
+            if key not in elements:
+                if len(elements) >= _MAX_GROUP:
+                    return [identity]
+                elements[key] = product
+                frontier.append(product)
+    return list(elements.values())
+
+
+@dataclass(frozen=True)
+class TreePacking:
+    """Solves the packing until the proved gap is below `gap`, or for `rounds` rounds of pricing."""
+
+    rounds: int = 80
+    gap: float = 1e-3
+
+    def __call__(self, instance: Instance) -> Packing:
+        """The packing of the instance's demands; loads in us for all chunks together."""
+        commodities = commodities_of(instance)
+        if not commodities:
+            return Packing((), (), 0.0, 0.0, 0)
+        master = _Master(instance, commodities)
+        master.solve_until(self.rounds, self.gap)
+        return Packing(commodities, master.columns(), master.least_load_us, master.bound_us, master.rounds)
+
+
+class _Master:
+    """The master program: its columns so far, its prices, and the bound proved."""
+
+    def __init__(self, instance: Instance, commodities: tuple[Commodity, ...]) -> None:
+        self.network = Network.of(instance)
+        self.num_ranks = instance.num_ranks
+        self.commodities = commodities
+        self.group = _group(instance, commodities)
+        orbits = np.array([element.commodities for element in self.group]).min(axis=0)
+        self.members = {int(rep): np.flatnonzero(orbits == rep) for rep in np.unique(orbits)}
+        self.reps = sorted(self.members)
+        link_orbit = np.array([element.links for element in self.group]).min(axis=0)
+        self.link_class, self.link_orbit = np.unique(link_orbit, return_inverse=True)
+        self.orbit_size = np.bincount(self.link_orbit).astype(np.float64)
+        sizes = [len(commodity.chunks) for commodity in commodities]
+        self.amount = {rep: float(np.mean([sizes[member] for member in self.members[rep]])) for rep in self.reps}
+        self.trees: list[tuple[int, tuple[int, ...]]] = []
+        self.loads: list[Floats] = []
+        self.depths: list[float] = []
+        self.num_chunks = sum(sizes)
+        self.seen: set[tuple[int, tuple[int, ...]]] = set()
+        self.weights: Floats = np.zeros(0)
+        self.load_us = np.inf
+        self.least_load_us = np.inf
+        self.bound_us = 0.0
+        self.rounds = 0
+
+    def solve_until(self, rounds: int, gap: float) -> None:
+        """Column generation twice: for the least load, which proves the bound, then with the depth of trees in the price."""
+        for rep in self.reps:
+            early = self.network.early_us[self.commodities[rep].source]
+            self._add(rep, self.network.cheapest(early, self.commodities[rep], self.num_ranks))
+        for depth_weight in (0.0, 1.0):
+            steady: Floats | None = None
+            for _ in range(rounds):
+                self.rounds += 1
+                prices = self._solve(depth_weight)
+                # Prices of the program jump about; a running mean of them proves better bounds and finds better trees.
+                steady = prices if steady is None else 0.5 * steady + 0.5 * prices
+                added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
+                if not added or (not depth_weight and self.load_us <= self.bound_us * (1 + gap)):
+                    break
+            if not depth_weight:
+                self.least_load_us = self.load_us
+        self._solve(1.0)
+
+    def columns(self) -> tuple[Column, ...]:
+        """The solution over all commodities: every tree with its images under the group, weights shared evenly."""
+        amounts: dict[tuple[int, tuple[int, ...]], float] = defaultdict(float)
+        for (rep, tree), weight in zip(self.trees[: len(self.weights)], self.weights, strict=True):
+            if weight <= 1e-7 * self.amount[rep]:
+                continue
+            share = weight * len(self.members[rep]) / len(self.group)
+            for element in self.group:
+                member = int(element.commodities[rep])
+                scale = len(self.commodities[member].chunks) / self.amount[rep]
+                image = tuple(sorted(element.paths[list(tree)].tolist()))
+                amounts[member, image] += share * scale
+        return tuple(Column(member, tree, amount) for (member, tree), amount in sorted(amounts.items()))
+
+    def _add(self, rep: int, tree: tuple[int, ...]) -> bool:
+        if (rep, tree) in self.seen:
+            return False
+        self.seen.add((rep, tree))
+        load = np.bincount(self.link_orbit, self.network.load(tree), minlength=len(self.orbit_size))
+        self.trees.append((rep, tree))
+        self.loads.append(load * len(self.members[rep]) / self.orbit_size)
+        depth = self.network.depth_us(self.commodities[rep].source, tree)
+        self.depths.append(depth * len(self.members[rep]) / self.num_chunks)
+        return True
+
+    def _solve(self, depth_weight: float) -> Floats:
+        """Solve the master over the known columns: sets weights and load, returns the price of every link orbit (sum 1)."""
+        columns = len(self.trees)
+        # What a schedule takes beyond the busiest link's load is about the depth of a chunk's tree: the mean over chunks.
+        objective = np.append(depth_weight * np.array(self.depths), 1.0)
+        capacity = scipy.sparse.csr_matrix(np.column_stack([np.array(self.loads).T, -np.ones(len(self.orbit_size))]))
+        rows = [self.reps.index(rep) for rep, _ in self.trees]
+        demand = scipy.sparse.csr_matrix(
+            (np.ones(columns), (rows, np.arange(columns))), shape=(len(self.reps), columns + 1)
+        )
+        amounts = np.array([self.amount[rep] for rep in self.reps])
+        solution = solve_lp(objective, capacity, np.zeros(len(self.orbit_size)), demand, amounts)
+        self.weights = solution.x[:columns]
+        self.load_us = float(solution.x[columns])
+        prices: Floats = np.maximum(-solution.duals_ub, 0.0)
+        return prices / prices.sum() if prices.sum() > 0 else np.full(len(prices), 1.0 / len(prices))
+
+    def _price(self, prices: Floats, depth_weight: float) -> int:
+        """Add the cheapest tree of every commodity at these prices, and the bound that the prices prove; how many were new."""
+        per_link = (prices / self.orbit_size)[self.link_orbit]
+        per_path = self.network.occupancy @ per_link
+        scale = float(per_path.max()) or 1.0
+        bound, added = 0.0, 0
+        for rep in self.reps:
+            commodity = self.commodities[rep]
+            early = self.network.early_us[commodity.source]
+            tie = _TIE * scale * early / float(early.max()) + depth_weight * early / self.num_chunks
+            tree = self.network.cheapest(per_path + tie, commodity, self.num_ranks)
+            bound += self.amount[rep] * len(self.members[rep]) * float(per_path[list(tree)].sum())
+            added += self._add(rep, tree)
+        exact = all(len(c.dests) in (1, self.num_ranks - 1) for c in self.commodities)
+        if exact and not depth_weight:
+            # The tie price may have cost at most itself on every edge of every tree.
+            slip = _TIE * scale * sum(self.amount[r] * len(self.members[r]) for r in self.reps) * self.num_ranks
+            self.bound_us = max(self.bound_us, bound - slip)
+        return added

@@ -1,0 +1,50 @@
+"""Strategy `trees`: spread every source's chunks over trees that load the machine's links as evenly as can be.
+
+Throughput first: a fractional packing by column generation (packing.py), rounded to whole chunks (rounding.py). The packing's
+bound holds for any algorithm that stores and forwards whole pieces over the instance's paths, so its gap is a proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from synth.instance import Instance
+from synth.ir import Routing, Transfer
+from synth.routing.packing import Network, Packing, TreePacking
+from synth.routing.rounding import Rounding
+
+
+@dataclass(frozen=True)
+class TreesRouting:
+    """Options: how long the packing may go on and how hard the rounding tries."""
+
+    packing: TreePacking = field(default_factory=TreePacking)
+    rounding: Rounding = field(default_factory=Rounding)
+
+    def __call__(self, instance: Instance) -> tuple[Routing, Packing]:
+        """A routing of the instance's demands (broadcast form) and the packing that proves how good it is.
+
+        Chunks of one source that share a tree have neighbouring numbers, so that they can travel together.
+        """
+        packing = self.packing(instance)
+        counts = self.rounding(Network.of(instance), packing, instance.num_ranks)
+        transfers: list[Transfer] = []
+        load = 0.0
+        for commodity, trees in zip(packing.commodities, counts, strict=True):
+            chunks = iter(commodity.chunks)
+            for tree, count in sorted(trees.items(), key=lambda item: (-item[1], item[0])):
+                for _ in range(count):
+                    chunk = next(chunks)
+                    transfers += [Transfer(chunk, path) for path in tree]
+        load = link_load_us(instance, transfers)
+        return Routing(tuple(sorted(transfers)), load), packing
+
+
+def link_load_us(instance: Instance, transfers: list[Transfer]) -> float:
+    """The most that any link has to carry, in us: level 1 without latency (eq. 4)."""
+    load = [0.0] * len(instance.topology.links)
+    busy = [path.busy_us(instance.chunk_bytes) for path in instance.paths]
+    for transfer in transfers:
+        for link, busy_us in zip(instance.paths[transfer.path].links, busy[transfer.path], strict=True):
+            load[link] += busy_us
+    return max(load, default=0.0)

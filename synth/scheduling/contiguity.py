@@ -1,0 +1,123 @@
+"""Which chunks travel together, and when: grouping of chunks that share their whole way, then merging where there is slack.
+
+Chunks of one commodity that use the same transfers form a run. Cutting runs into groups of g chunks and list scheduling the
+groups in the order of the given schedule costs pipelining and saves gaps and steps: every power of two is tried. After that,
+neighbours on a link are merged wherever nobody waits for the first of them. The result is never later than what came in.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from synth.instance import Instance
+from synth.ir import Schedule, Send, Transfer, predecessors
+from synth.list_scheduler import Work, list_schedule
+from synth.timing import TOLERANCE_US, Message, retime
+
+
+@dataclass(frozen=True)
+class Contiguity:
+    """`max_group` bounds how many chunks a message carries (72 is the runtimes' own limit on `cnt`, exclusive)."""
+
+    max_group: int = 64
+
+    def __call__(self, instance: Instance, schedule: Schedule) -> Schedule:
+        """A schedule of the same routing, no later than `schedule`, with as few messages as that allows."""
+        best = schedule
+        runs = _runs(instance, schedule)
+        longest = max(map(len, runs), default=1)
+        size = 2
+        while size < 2 * longest and size <= self.max_group:
+            grouped = _group(instance, schedule, runs, size)
+            if grouped.makespan_us <= best.makespan_us + TOLERANCE_US:
+                best = grouped
+            size *= 2
+        merged = _merge_where_nobody_waits(instance, best, self.max_group)
+        return merged if merged.makespan_us <= schedule.makespan_us + TOLERANCE_US else best
+
+
+def _commodity(instance: Instance, chunk: int) -> tuple[frozenset[int], frozenset[int], int]:
+    """Chunks with equal values lie side by side in every buffer when their ids do."""
+    return instance.collective.sources(chunk), instance.collective.destinations(chunk), instance.owner(chunk)
+
+
+def _runs(instance: Instance, schedule: Schedule) -> list[list[int]]:
+    """Maximal runs of neighbouring chunk ids of one commodity with the same transfers."""
+    ways: dict[int, set[tuple[int, bool]]] = defaultdict(set)
+    for transfer in schedule.transfers():
+        ways[transfer.chunk].add((transfer.path, transfer.reduce))
+    runs: list[list[int]] = []
+    for chunk in sorted(ways):
+        last = runs[-1][-1] if runs else -2
+        same = last == chunk - 1 and ways[last] == ways[chunk]
+        if same and _commodity(instance, last) == _commodity(instance, chunk):
+            runs[-1].append(chunk)
+        else:
+            runs.append([chunk])
+    return runs
+
+
+def _group(instance: Instance, schedule: Schedule, runs: list[list[int]], size: int) -> Schedule:
+    """The schedule with runs cut into groups of `size`, list scheduled by when each group's first chunk used to leave."""
+    group_of: dict[int, tuple[int, ...]] = {}
+    for run in runs:
+        for start in range(0, len(run), size):
+            group = tuple(run[start : start + size])
+            group_of.update(dict.fromkeys(group, group))
+    messages: dict[Message, None] = {}
+    for send in schedule.sends:
+        for chunk in send.chunks:
+            messages.setdefault(Message(group_of[chunk], send.path, send.reduce))
+    work = Work.of(instance, tuple(messages))
+    return list_schedule(instance, work, range(len(work.messages)))
+
+
+def _merge_where_nobody_waits(instance: Instance, schedule: Schedule, max_group: int) -> Schedule:
+    """Merge sends that follow each other on a path if everything that the earlier one brings is only needed later."""
+    needed = _first_need(instance, schedule)
+    by_path: dict[int, list[Send]] = defaultdict(list)
+    for send in schedule.sends:
+        by_path[send.path].append(send)
+    ready = _ready_times(instance, schedule)
+    sends: list[Send] = []
+    for path in sorted(by_path):
+        merged = [by_path[path][0]]
+        for earlier, later in pairwise(by_path[path]):
+            joined = merged[-1]
+            neighbours = joined.chunks[-1] + 1 == later.chunks[0] and joined.reduce == later.reduce
+            if (
+                neighbours
+                and len(joined.chunks) + len(later.chunks) <= max_group
+                and earlier.chunks[-1] == joined.chunks[-1]
+                and _commodity(instance, joined.chunks[-1]) == _commodity(instance, later.chunks[0])
+                and max(ready[Transfer(c, path, later.reduce)] for c in later.chunks) <= joined.start_us + TOLERANCE_US
+                and min(needed[Transfer(c, path, joined.reduce)] for c in joined.chunks)
+                >= later.arrive_us - TOLERANCE_US
+            ):
+                merged[-1] = Send(
+                    (*joined.chunks, *later.chunks), path, joined.reduce, joined.start_us, later.arrive_us
+                )
+            else:
+                merged.append(later)
+        sends += merged
+    sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+    return retime(instance, [Message(send.chunks, send.path, send.reduce) for send in sends])
+
+
+def _ready_times(instance: Instance, schedule: Schedule) -> dict[Transfer, float]:
+    """When each transfer's chunk was at its source."""
+    arrived = {Transfer(c, send.path, send.reduce): send.arrive_us for send in schedule.sends for c in send.chunks}
+    before = predecessors(instance, arrived)
+    return {transfer: max((arrived[other] for other in before[transfer]), default=0.0) for transfer in arrived}
+
+
+def _first_need(instance: Instance, schedule: Schedule) -> dict[Transfer, float]:
+    """When what each transfer brings is first sent on (infinite where it never is)."""
+    started = {Transfer(c, send.path, send.reduce): send.start_us for send in schedule.sends for c in send.chunks}
+    need = dict.fromkeys(started, float("inf"))
+    for transfer, earlier in predecessors(instance, started).items():
+        for other in earlier:
+            need[other] = min(need[other], started[transfer])
+    return need
