@@ -8,6 +8,7 @@ free (docs/formulation.md, section 5).
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,13 +59,25 @@ class Work:
         return order
 
 
-def list_schedule(instance: Instance, work: Work, places: Sequence[int], *, busiest_first: bool = False) -> Schedule:
-    """One run; `places[i]` says when message i's turn is among those that could start (all different, smallest first)."""
+def list_schedule(
+    instance: Instance,
+    work: Work,
+    places: Sequence[int],
+    *,
+    busiest_first: bool = False,
+    cutoff_us: float = math.inf,
+) -> Schedule | None:
+    """One run; `places[i]` says when message i's turn is among those that could start (all different, smallest first).
+
+    None as soon as some link can no longer finish its work by `cutoff_us`.
+    """
     run = _Run(instance, work, places, busiest_first)
-    while run.events:
+    while run.events and run.latest_us <= cutoff_us:
         now, touched = run.next_moment()
         for path in run.by_urgency(touched):
             run.start_if_free(path, now)
+    if run.latest_us > cutoff_us:
+        return None
     if len(run.sends) < len(work.messages):
         raise CheckError("ordering", "messages wait for each other in a circle")
     run.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
@@ -91,10 +104,13 @@ class _Run:
             for link in self.links[path]:
                 self.paths_on[link].append(path)
         for message in work.messages:
-            self._add_left(message, 1.0)
+            for link, busy_us in zip(self.links[message.path], self._cost(message)[0], strict=True):
+                self.left_us[link] += busy_us
         self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.waiting = list(work.before)
         self.sends: list[Send] = []
+        #: The run ends no earlier: the last arrival so far, and what is free when plus what is left there.
+        self.latest_us = 0.0
         for index, count in enumerate(self.waiting):
             if count == 0:
                 self._make_ready(index)
@@ -135,11 +151,14 @@ class _Run:
         _, index = heapq.heappop(self.ready[path])
         message = self.work.messages[index]
         busy, latency = self._cost(message)
+        latest = max(self.latest_us, now + latency)
         for link, busy_us in zip(links, busy, strict=True):
-            self.free_us[link] = now + busy_us
-            heapq.heappush(self.events, (now + busy_us, _LINK_FREE, link))
-        if self.busiest_first:
-            self._add_left(message, -1.0)
+            until = now + busy_us
+            self.free_us[link] = until
+            self.left_us[link] -= busy_us
+            latest = max(latest, until + self.left_us[link] - _SAME_MOMENT_US)
+            heapq.heappush(self.events, (until, _LINK_FREE, link))
+        self.latest_us = latest
         heapq.heappush(self.events, (now + latency, _ARRIVAL, index))
         self.sends.append(Send(message.chunks, path, message.reduce, now, now + latency))
 
@@ -156,7 +175,3 @@ class _Run:
             size = len(message.chunks) * self.instance.chunk_bytes
             self.costs[key] = (path.busy_us(size), path.latency_us(size))
         return self.costs[key]
-
-    def _add_left(self, message: Message, sign: float) -> None:
-        for link, busy_us in zip(self.links[message.path], self._cost(message)[0], strict=True):
-            self.left_us[link] += sign * busy_us

@@ -22,34 +22,81 @@ class Message(NamedTuple):
     reduce: bool = False
 
 
-def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
-    """The earliest schedule in which every link carries its messages in the order of the list (eq. 5 to 7).
+class Replay:
+    """Messages in a fixed order, ready to be timed at any size: the earliest schedule in which every link carries its
+    messages in the order of the list (eq. 5 to 7).
 
     A message starts once all its chunks are at its source and every link of its path has finished the messages listed before.
     The list must be in a causal order: what a message forwards is brought by messages listed before it; CheckError otherwise.
     """
-    transfers = [Transfer(chunk, message.path, message.reduce) for message in messages for chunk in message.chunks]
-    before = predecessors(instance, transfers)
-    arrived: dict[Transfer, float] = {}
-    free_us = [0.0] * len(instance.topology.links)
-    sends: list[Send] = []
-    for message in messages:
-        path = instance.paths[message.path]
-        start = max((free_us[link] for link in path.links), default=0.0)
-        for chunk in message.chunks:
-            for earlier in before[Transfer(chunk, message.path, message.reduce)]:
-                if earlier not in arrived:
-                    raise CheckError("timing", "a message is listed before what it forwards", (message, earlier))
-                start = max(start, arrived[earlier])
-        busy = path.busy_us(len(message.chunks) * instance.chunk_bytes)
-        for link, busy_us in zip(path.links, busy, strict=True):
-            free_us[link] = start + busy_us
-        arrive = start + path.alpha_us + max(busy)
-        for chunk in message.chunks:
-            arrived[Transfer(chunk, message.path, message.reduce)] = arrive
-        sends.append(Send(message.chunks, message.path, message.reduce, start, arrive))
+
+    def __init__(self, instance: Instance, messages: Sequence[Message]) -> None:
+        self.messages = tuple(messages)
+        self.num_links = len(instance.topology.links)
+        place = {
+            Transfer(chunk, message.path, message.reduce): index
+            for index, message in enumerate(self.messages)
+            for chunk in message.chunks
+        }
+        waits: list[set[int]] = [set() for _ in self.messages]
+        for transfer, earlier in predecessors(instance, place).items():
+            waits[place[transfer]].update(place[other] for other in earlier)
+        for index, others in enumerate(waits):
+            if others and max(others) >= index:
+                witness = (self.messages[index], self.messages[max(others)])
+                raise CheckError("timing", "a message is listed before what it forwards", witness)
+        self.waits = tuple(map(tuple, waits))
+
+    def times_us(self, instance: Instance) -> list[tuple[float, float]]:
+        """(start, arrival) of every message, in the list's order, with the instance's paths and chunk size."""
+        costs: dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]] = {}
+        free_us = [0.0] * self.num_links
+        arrive_us = [0.0] * len(self.messages)
+        times = []
+        for index, message in enumerate(self.messages):
+            key = (message.path, len(message.chunks))
+            if key not in costs:
+                costs[key] = _cost(instance, *key)
+            busy, latency = costs[key]
+            start = 0.0
+            for other in self.waits[index]:
+                start = max(start, arrive_us[other])
+            for link, _ in busy:
+                start = max(start, free_us[link])
+            for link, busy_us in busy:
+                free_us[link] = start + busy_us
+            arrive_us[index] = start + latency
+            times.append((start, arrive_us[index]))
+        return times
+
+    def makespan_us(self, instance: Instance) -> float:
+        """The last arrival."""
+        return max((arrive for _, arrive in self.times_us(instance)), default=0.0)
+
+
+def _cost(instance: Instance, path_index: int, chunks: int) -> tuple[tuple[tuple[int, float], ...], float]:
+    """What a message of so many chunks costs on a path: ((link, us that it is occupied), ...), and its latency in us."""
+    path = instance.paths[path_index]
+    size = chunks * instance.chunk_bytes
+    return tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
+
+
+def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
+    """The messages, in their order, as a schedule with the earliest exact times (`Replay`)."""
+    times = Replay(instance, messages).times_us(instance)
+    sends = [Send(*message, *when) for message, when in zip(messages, times, strict=True)]
     sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
     return Schedule(tuple(sends))
+
+
+def link_load_us(instance: Instance, transfers: Iterable[Transfer]) -> float:
+    """The most that any link has to carry, in us (eq. 4): no schedule of these transfers is shorter when they travel alone."""
+    load = [0.0] * len(instance.topology.links)
+    busy = [path.busy_us(instance.chunk_bytes) for path in instance.paths]
+    for transfer in transfers:
+        for link, busy_us in zip(instance.paths[transfer.path].links, busy[transfer.path], strict=True):
+            load[link] += busy_us
+    return max(load, default=0.0)
 
 
 def messages_of(schedule: Schedule) -> list[Message]:

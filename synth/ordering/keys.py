@@ -53,8 +53,8 @@ def _by_rotation(facts: Facts) -> tuple[float, ...]:
 
 
 SORT_KEYS: Mapping[str, Key] = {
-    "shortest-path-so-far": _shortest_so_far,
     "longest-path-to-go": _longest_to_go,
+    "shortest-path-so-far": _shortest_so_far,
     "most-transfers-behind": _most_behind,
     "longest-path-first": _longest_path,
     "chunk-by-chunk": _chunk_by_chunk,

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import product
 
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.list_scheduler import Work, list_schedule
 from synth.ordering.keys import SORT_KEYS, Facts
-from synth.timing import TOLERANCE_US, Message
+from synth.timing import TOLERANCE_US, Message, link_load_us
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with and without `busiest link first`."""
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with and without `busiest link first`.
+
+    Trying ends early only when a schedule is within `enough` of what no order of this routing can beat: the load of its busiest
+    link and its longest chain of transfers.
+    """
 
     keys: tuple[str, ...] = tuple(SORT_KEYS)
+    enough: float = 5e-4
 
-    def __call__(self, instance: Instance, routing: Routing) -> tuple[Schedule, str]:
-        """The schedule (one chunk a send) of least makespan, and the name of the rule that gave it."""
+    def __call__(
+        self, instance: Instance, routing: Routing, known: tuple[Schedule, str] | None = None
+    ) -> tuple[Schedule, str]:
+        """The schedule (one chunk a send) of least makespan, and the name of the rule that gave it.
+
+        `known` is a schedule of the same routing, with its rule, that the keys have to beat.
+        """
         messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
         work = Work.of(instance, messages)
         facts = _facts(instance, work)
-        best: tuple[Schedule, str] | None = None
-        for name in self.keys:
-            places = _places(name, facts)
-            for busiest_first in (False, True):
-                schedule = list_schedule(instance, work, places, busiest_first=busiest_first)
-                if best is None or schedule.makespan_us < best[0].makespan_us - TOLERANCE_US:
+        longest_us = max((fact.so_far_us + fact.to_go_us for fact in facts), default=0.0)
+        limit_us = max(longest_us, link_load_us(instance, routing.transfers)) * (1 + self.enough)
+        best = known
+        for name, busiest_first in product(self.keys, (False, True)):
+            if best is None or best[0].makespan_us > limit_us:
+                beat_us = best[0].makespan_us - TOLERANCE_US if best is not None else math.inf
+                schedule = list_schedule(
+                    instance, work, _places(name, facts), busiest_first=busiest_first, cutoff_us=beat_us
+                )
+                if schedule is not None:
                     best = (schedule, name + (", busiest link first" if busiest_first else ""))
         if best is None:
             raise ValueError("an orderer needs at least one key")

@@ -32,7 +32,7 @@ class GreedyRouting:
 
     seed: int = 0
     seeds: int = 24
-    work: int = 20_000
+    work: int = 8_000
     patience: tuple[float, ...] = (2.5, 1.0, 1.5, 5.0, float("inf"))
 
     def __call__(self, instance: Instance) -> tuple[Routing, Schedule]:

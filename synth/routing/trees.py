@@ -12,6 +12,7 @@ from synth.instance import Instance
 from synth.ir import Routing, Transfer
 from synth.routing.packing import Network, Packing, TreePacking
 from synth.routing.rounding import Rounding
+from synth.timing import link_load_us
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,10 @@ class TreesRouting:
         packing = self.packing(instance)
         counts = self.rounding(Network.of(instance), packing, instance.num_ranks)
         transfers: list[Transfer] = []
-        load = 0.0
         for commodity, trees in zip(packing.commodities, counts, strict=True):
             chunks = iter(commodity.chunks)
             for tree, count in sorted(trees.items(), key=lambda item: (-item[1], item[0])):
                 for _ in range(count):
                     chunk = next(chunks)
                     transfers += [Transfer(chunk, path) for path in tree]
-        load = link_load_us(instance, transfers)
-        return Routing(tuple(sorted(transfers)), load), packing
-
-
-def link_load_us(instance: Instance, transfers: list[Transfer]) -> float:
-    """The most that any link has to carry, in us: level 1 without latency (eq. 4)."""
-    load = [0.0] * len(instance.topology.links)
-    busy = [path.busy_us(instance.chunk_bytes) for path in instance.paths]
-    for transfer in transfers:
-        for link, busy_us in zip(instance.paths[transfer.path].links, busy[transfer.path], strict=True):
-            load[link] += busy_us
-    return max(load, default=0.0)
+        return Routing(tuple(sorted(transfers)), link_load_us(instance, transfers)), packing

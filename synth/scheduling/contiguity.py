@@ -30,9 +30,7 @@ class Contiguity:
         longest = max(map(len, runs), default=1)
         size = 2
         while size < 2 * longest and size <= self.max_group:
-            grouped = _group(instance, schedule, runs, size)
-            if grouped.makespan_us <= best.makespan_us + TOLERANCE_US:
-                best = grouped
+            best = _group(instance, schedule, runs, size, best.makespan_us + TOLERANCE_US) or best
             size *= 2
         merged = _merge_where_nobody_waits(instance, best, self.max_group)
         return merged if merged.makespan_us <= schedule.makespan_us + TOLERANCE_US else best
@@ -59,8 +57,13 @@ def _runs(instance: Instance, schedule: Schedule) -> list[list[int]]:
     return runs
 
 
-def _group(instance: Instance, schedule: Schedule, runs: list[list[int]], size: int) -> Schedule:
-    """The schedule with runs cut into groups of `size`, list scheduled by when each group's first chunk used to leave."""
+def _group(
+    instance: Instance, schedule: Schedule, runs: list[list[int]], size: int, cutoff_us: float
+) -> Schedule | None:
+    """The schedule with runs cut into groups of `size`, list scheduled by when each group's first chunk used to leave.
+
+    None where that takes longer than `cutoff_us`.
+    """
     group_of: dict[int, tuple[int, ...]] = {}
     for run in runs:
         for start in range(0, len(run), size):
@@ -71,7 +74,7 @@ def _group(instance: Instance, schedule: Schedule, runs: list[list[int]], size: 
         for chunk in send.chunks:
             messages.setdefault(Message(group_of[chunk], send.path, send.reduce))
     work = Work.of(instance, tuple(messages))
-    return list_schedule(instance, work, range(len(work.messages)))
+    return list_schedule(instance, work, range(len(work.messages)), cutoff_us=cutoff_us)
 
 
 def _merge_where_nobody_waits(instance: Instance, schedule: Schedule, max_group: int) -> Schedule:

@@ -1,0 +1,5 @@
+"""`python -m synth` is `synth`."""
+
+from synth.cli.main import run
+
+run()

@@ -1,0 +1,111 @@
+"""What no algorithm can beat on a machine: how fast data can enter or leave GPUs, and how far apart they are.
+
+The ingress bound (docs/formulation.md, eq. 15): a set S of GPUs that has to take in D bytes over links that together let B bytes a
+microsecond in (the minimum cut from everybody else, on the links that paths use) needs at least D / B. It is evaluated for
+every single GPU and every node, and for what has to leave them. The latency bound is the longest shortest path in alpha
+between a source and a destination. Both hold for any algorithm over the paths of `find_paths`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import csgraph_from_dense, maximum_flow, shortest_path
+
+from synth.collective import Collective, CollectiveName
+from synth.paths import Path
+from synth.topology import Topology
+
+#: Capacities are whole numbers for SciPy's max-flow: the widest cut is scaled to this, well inside 32 bits.
+_SCALE = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lower bound for any buffer: `latency_us`, and `us_per_byte` times the buffer as nccl-tests counts it."""
+
+    latency_us: float
+    us_per_byte: float
+    what: str
+
+    def time_us(self, buffer_bytes: float) -> float:
+        """No algorithm takes less for a buffer of `buffer_bytes`."""
+        return max(self.latency_us, self.us_per_byte * buffer_bytes)
+
+
+def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Path]) -> Bound:
+    """The best of the ingress and egress bounds of every GPU and every node, with the set that gives it named."""
+    best, what = 0.0, "nothing has to move"
+    for name, ranks in _sets(topology):
+        inside, outside = _share_that_must_move(collective, ranks)
+        for direction, share, reverse in (("into", inside, False), ("out of", outside, True)):
+            if share > best * 1e-12 and share > 0:
+                us_per_byte = share / _bytes_per_us(topology, paths, ranks, reverse=reverse)
+                if us_per_byte > best * (1 + 1e-9):
+                    best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
+    return Bound(_latency_us(topology, collective, paths), best, what)
+
+
+def _sets(topology: Topology) -> list[tuple[str, frozenset[int]]]:
+    """Every GPU, and every node of several, that somebody is outside of."""
+    sets = [(gpu.id, frozenset({rank})) for rank, gpu in enumerate(topology.gpus)]
+    for node in sorted({gpu.node for gpu in topology.gpus}):
+        members = frozenset(rank for rank in range(topology.num_ranks) if topology.node_of(rank) == node)
+        if 1 < len(members) < topology.num_ranks:
+            sets.append((f"node {node}", members))
+    return [(name, ranks) for name, ranks in sets if len(ranks) < topology.num_ranks]
+
+
+def _share_that_must_move(collective: Collective, ranks: frozenset[int]) -> tuple[float, float]:
+    """The shares of the buffer that have to enter and to leave a set of ranks."""
+    entering = leaving = 0
+    for chunk in range(collective.num_chunk_ids):
+        sources, dests = collective.sources(chunk), collective.destinations(chunk)
+        if collective.combining:
+            entering += bool(dests & ranks) and bool(sources - ranks)
+            leaving += bool(dests - ranks) and bool(sources & ranks)
+        else:
+            entering += bool(dests & ranks) and not sources & ranks
+            leaving += bool(dests - ranks) and not sources - ranks
+    return entering / collective.chunks, leaving / collective.chunks
+
+
+def _bytes_per_us(topology: Topology, paths: Sequence[Path], ranks: frozenset[int], *, reverse: bool) -> float:
+    """The minimum cut between a set of ranks and all others, towards the set (away from it if `reverse`)."""
+    place = {device.id: index for index, device in enumerate(topology.devices)}
+    outside, inside = len(place), len(place) + 1
+    used = sorted({link for path in paths for link in path.links})
+    capacity: dict[tuple[int, int], float] = {}
+    for index in used:
+        link = topology.links[index]
+        ends = (place[link.dst], place[link.src]) if reverse else (place[link.src], place[link.dst])
+        capacity[ends] = capacity.get(ends, 0.0) + link.GBps * 1e3
+    total = sum(capacity.values())
+    for rank, gpu in enumerate(topology.gpus):
+        ends = (place[gpu.id], inside) if rank in ranks else (outside, place[gpu.id])
+        capacity[ends] = total
+    rows, columns = zip(*capacity, strict=True)
+    # Rounded up, so that the cut is never too small and the bound never too high; the terminals never bind.
+    unit = total / _SCALE
+    whole = np.minimum(np.ceil(np.array(list(capacity.values())) / unit), _SCALE).astype(np.int32)
+    size = len(place) + 2
+    flow = maximum_flow(csr_matrix((whole, (rows, columns)), shape=(size, size)), outside, inside)
+    return float(flow.flow_value) * unit
+
+
+def _latency_us(topology: Topology, collective: Collective, paths: Sequence[Path]) -> float:
+    """The longest shortest path, in alpha, that some chunk or contribution has to travel."""
+    if collective.num_ranks == 1:
+        return 0.0
+    direct = np.full((collective.num_ranks, collective.num_ranks), np.inf)
+    for path in paths:
+        direct[path.src, path.dst] = min(direct[path.src, path.dst], path.alpha_us)
+    distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
+        distance = distance[[collective.root or 0], :]
+    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
+        distance = distance[:, [collective.root or 0]]
+    return float(distance.max())

@@ -1,0 +1,96 @@
+"""What to try for a buffer size: how finely to cut, with which strategies. All limits are counted in transfers, not seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from synth.collective import SHARED, Collective, CollectiveName
+from synth.instance import Instance
+
+#: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
+MAX_TRANSFERS = 9_000
+#: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
+MAX_GREEDY_TRANSFERS = 4_000
+#: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
+LATENCY_BOUND_BYTES = 64 << 10
+#: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
+_FINEST_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One combination to try: a strategy, a chunk count (as in synth.chunks), and the buffer size it is solved at."""
+
+    strategy: str
+    count: int
+    anchor_bytes: int
+
+
+def anchors(min_bytes: int, max_bytes: int, count: int = 4) -> tuple[int, ...]:
+    """Buffer sizes to solve at, ascending: the largest, and down in equal ratios towards the smallest, as powers of two."""
+    if min_bytes == max_bytes:
+        return (max_bytes,)
+    ratio = (max_bytes / min_bytes) ** (1 / count)
+    sizes = {max_bytes}
+    for step in range(1, count):
+        sizes.add(max(min_bytes, 1 << (round(max_bytes / ratio**step).bit_length() - 1)))
+    return tuple(sorted(sizes))
+
+
+def with_count(collective: Collective, count: int) -> Collective:
+    """The collective cut into `count` chunks a rank where ranks have shares, `count` in all otherwise."""
+    return replace(collective, chunks=count * collective.num_ranks if collective.name in SHARED else count)
+
+
+def transfers_of(collective: Collective) -> int:
+    """How many transfers a routing of the collective has at least."""
+    match collective.name:
+        case CollectiveName.GATHER | CollectiveName.SCATTER | CollectiveName.ALLTOALL:
+            return collective.num_chunk_ids
+        case CollectiveName.ALLREDUCE:
+            return 2 * collective.chunks * (collective.num_ranks - 1)
+        case _:
+            return collective.chunks * (collective.num_ranks - 1)
+
+
+def worthwhile_counts(instance: Instance, counts: Sequence[int], buffer_bytes: int, most: int) -> list[int]:
+    """Of the admissible counts (as in chunk_counts), at most `most` worth trying at this size, ascending.
+
+    Cutting stops where transfers get too many or chunks too small to be worth their latency. The finest counts come first; below
+    them, each next is at most half of the one before.
+    """
+    fitting = [count for count in counts if _fits(instance, count, buffer_bytes)] or [counts[0]]
+    chosen = fitting[-1:]
+    for count in reversed(fitting[:-1]):
+        if 2 * count <= chosen[-1] or len(fitting) <= most:
+            chosen.append(count)
+    return sorted(chosen[:most])
+
+
+def candidates(
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, thorough: bool
+) -> list[Candidate]:
+    """What to solve at one buffer size; `thorough` where that size is all that is asked for."""
+    collective = instance.collective
+    chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 2)
+    if strategy == "milp":
+        chosen = worthwhile_counts(instance, counts[:1], buffer_bytes, 1)
+    if strategy != "auto":
+        return [Candidate(strategy, count, buffer_bytes) for count in chosen]
+    tried = [Candidate("trees", count, buffer_bytes) for count in chosen]
+    small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
+    coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if thorough else 1)
+    if not thorough and buffer_bytes <= LATENCY_BOUND_BYTES:
+        coarse = [counts[0], *coarse]
+    tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
+    return tried
+
+
+def _fits(instance: Instance, count: int, buffer_bytes: int) -> bool:
+    collective = with_count(instance.collective, count)
+    if transfers_of(collective) > MAX_TRANSFERS:
+        return False
+    chunk_bytes = buffer_bytes / collective.chunks
+    busy_us, alpha_us = max((path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.paths)
+    return busy_us >= _FINEST_SHARE * alpha_us

@@ -1,0 +1,59 @@
+"""Which candidate serves which sizes: the split of a range into at most so many files that costs least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+#: What one more file must save, as a share of one size's time: files cost load time and a reader's attention.
+_FILE_PENALTY = 0.02
+
+
+class Segment(NamedTuple):
+    """Candidate `candidate` serves the sizes at positions `first` to `last` of the list, both included."""
+
+    candidate: int
+    first: int
+    last: int
+
+
+def split_range(sizes: Sequence[int], times_us: Sequence[Mapping[int, float]], max_files: int) -> list[Segment]:
+    """The segments, in order, that cover all `sizes` with the least sum of log times (plus a small price a file).
+
+    `times_us[k]` maps a size to what candidate k takes for it; a size that it does not have is one the candidate cannot serve.
+    Empty if no split covers every size.
+    """
+    count = len(sizes)
+    cost: list[list[tuple[float, int]]] = [[(math.inf, -1)] * count for _ in range(count)]
+    for first in range(count):
+        for candidate, times in enumerate(times_us):
+            total = _FILE_PENALTY
+            for last in range(first, count):
+                if sizes[last] not in times:
+                    break
+                total += math.log(max(times[sizes[last]], 1e-6))
+                if total < cost[first][last][0] - 1e-12:
+                    cost[first][last] = (total, candidate)
+    best: list[dict[int, tuple[float, list[Segment]]]] = [{0: (0.0, [])}] + [{} for _ in range(count)]
+    for end in range(1, count + 1):
+        for first in range(end):
+            price, candidate = cost[first][end - 1]
+            for files, (before, segments) in best[first].items():
+                if files < max_files and price < math.inf:
+                    total = before + price
+                    if files + 1 not in best[end] or total < best[end][files + 1][0] - 1e-12:
+                        best[end][files + 1] = (total, [*segments, Segment(candidate, first, end - 1)])
+    finished = [best[count][files] for files in sorted(best[count])]
+    return _joined(min(finished, key=lambda entry: entry[0])[1]) if finished else []
+
+
+def _joined(segments: list[Segment]) -> list[Segment]:
+    """Neighbouring segments of one candidate as one."""
+    joined: list[Segment] = []
+    for segment in segments:
+        if joined and joined[-1].candidate == segment.candidate:
+            joined[-1] = joined[-1]._replace(last=segment.last)
+        else:
+            joined.append(segment)
+    return joined

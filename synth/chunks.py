@@ -1,0 +1,81 @@
+"""How finely a vector may be cut: the chunk counts that every buffer of a size range divides by.
+
+A runtime passes over a file, without a word, where `nchunksperloop` does not divide the element count (times the ranks,
+where ranks have shares). So the admissible counts follow from the element counts that nccl-tests calls the collective
+with.
+
+Where ranks have shares, nccl-tests gives each the floor of its 1/R of the elements, rounded down to a multiple of 16
+bytes (`(count/nranks) & -(16/eltSize)` in the GetCollByteCount of all_gather, reduce_scatter, alltoall, gather and
+scatter). On three ranks a share of a power-of-two buffer is therefore a multiple of 4 fp32 elements and of nothing
+more.
+"""
+
+from __future__ import annotations
+
+import math
+
+from synth.collective import SHARED, CollectiveName
+
+#: Bytes that nccl-tests rounds a rank's share down to a multiple of.
+SHARE_ALIGNMENT_BYTES = 16
+#: Finest cut worth offering: steps and scratch grow with the count, and a 256th of 1 KB is one element.
+MAX_CHUNKS = 256
+FP32_BYTES = 4
+
+
+def element_count(name: CollectiveName, num_ranks: int, size_bytes: int, element_bytes: int = FP32_BYTES) -> int:
+    """Elements of a rank's share, or of the vector where there are no shares, of nccl-tests' buffer of `size_bytes`.
+
+    0 where the buffer is too small for every rank to get a share: nccl-tests then moves nothing.
+    """
+    count = size_bytes // element_bytes
+    if name not in SHARED:
+        return count
+    alignment = max(1, SHARE_ALIGNMENT_BYTES // element_bytes)
+    return count // num_ranks // alignment * alignment
+
+
+def range_sizes(min_bytes: int, max_bytes: int) -> tuple[int, ...]:
+    """The buffer sizes, in bytes, that a sweep from `min_bytes` to `max_bytes` visits, ascending.
+
+    One size if both are equal; otherwise the powers of two in the range and the doublings of `min_bytes` (nccl-tests
+    `-f 2`).
+    """
+    if min_bytes == max_bytes:
+        return (min_bytes,)
+    sizes = set()
+    for first in (min_bytes, 1 << (min_bytes - 1).bit_length()):
+        size = first
+        while size <= max_bytes:
+            sizes.add(size)
+            size *= 2
+    return tuple(sorted(sizes))
+
+
+def chunk_counts(
+    name: CollectiveName,
+    num_ranks: int,
+    min_bytes: int,
+    max_bytes: int,
+    element_bytes: int = FP32_BYTES,
+) -> tuple[int, ...]:
+    """The admissible chunk counts, ascending, at most MAX_CHUNKS: of a rank's share, or of the vector without shares.
+
+    A count is admissible if it divides the element count of every size in the range (`range_sizes`); sizes so small
+    that nothing is moved do not matter. 1 always is.
+    """
+    counts = (element_count(name, num_ranks, size, element_bytes) for size in range_sizes(min_bytes, max_bytes))
+    common = math.gcd(*counts)
+    return tuple(chunks for chunks in range(1, min(common, MAX_CHUNKS) + 1) if common % chunks == 0) or (1,)
+
+
+def divides(
+    name: CollectiveName, num_ranks: int, chunks: int, size_bytes: int, element_bytes: int = FP32_BYTES
+) -> bool:
+    """Whether a runtime would use `chunks` (counted as in `chunk_counts`) at this size; True where nothing moves."""
+    return element_count(name, num_ranks, size_bytes, element_bytes) % chunks == 0
+
+
+def first_indivisible(name: CollectiveName, num_ranks: int, chunks: int, sizes: tuple[int, ...]) -> int | None:
+    """The first of `sizes` (bytes) at which fp32 buffers do not divide by `chunks`, for the warning; None if all do."""
+    return next((size for size in sizes if not divides(name, num_ranks, chunks, size)), None)

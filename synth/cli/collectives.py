@@ -1,0 +1,249 @@
+"""The eight verbs that synthesize: one command each, with the same options and one implementation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from synth.cli import output, params
+from synth.collective import ROOTED, CollectiveName
+from synth.errors import CheckError, InputError, SynthError, UsageError
+
+if TYPE_CHECKING:
+    from synth.cli.targets import Target
+    from synth.request import Request, Result
+    from synth.sketch import Sketch
+    from synth.topology import Topology
+
+RUNTIMES = ("msccl", "executor", "rccl")
+STRATEGIES = ("auto", "milp", "trees", "greedy")
+PROTOCOLS = ("auto", "Simple", "LL", "LL128")
+SOLVERS = ("auto", "highs", "cbc", "gurobi")
+DEFAULT_SIZES = (1 << 10, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a synthesizing verb, as click hands them over."""
+
+    topo: str
+    nodes: int | None
+    ranks: tuple[int, ...] | None
+    size: int | None
+    sizes: tuple[int, int] | None
+    root: int | None
+    runtime: str
+    strategy: str
+    protocol: str
+    instances: int | None
+    chunks: int | None
+    max_threadblocks: int | None
+    sketch: str | None
+    time_limit: float
+    seed: int
+    inplace: bool | None
+    solver: str
+    output: str | None
+    report: str | None
+    quiet: bool
+    debug: bool
+
+
+def synthesize(collective: CollectiveName, options: Options) -> int:
+    """Make the files of one collective, print their paths, and return 0.
+
+    Checked before the work: the command line, the inputs, and whether the answer can be written.
+    """
+    from synth import pipeline
+    from synth.cli.targets import check_target, choose_target
+    from synth.verify import VerifyError
+
+    sizes = _sizes(options)
+    target = choose_target(options.output, options.report, single_size=options.size is not None or sizes[0] == sizes[1])
+    topology, sketch = _machine(options)
+    request = _request(collective, options, topology, sketch, sizes)
+    check_target(target, request)
+    with output.narrate(options.quiet) as tell:
+        try:
+            result = pipeline.synthesize(request, tell)
+        except VerifyError as error:  # of a file of our own making: not the input's fault
+            raise CheckError("verify", error.problem, error.witness) from error
+    _deliver(target, request, result, options.quiet)
+    return 0
+
+
+def _deliver(target: Target, request: Request, result: Result, quiet: bool) -> None:
+    """Write the files and the report, all or nothing, then say what they are worth."""
+    from msccl_xml.write import write_algo
+    from synth.cli.atomic import write_all
+    from synth.cli.report import report_text
+    from synth.cli.targets import STDOUT, name_files
+
+    paths = name_files(target, request, result.files)
+    texts = {path: write_algo(plan.algo) for path, plan in zip(paths, result.files, strict=True)}
+    to_write = {path: text for path, text in texts.items() if path != STDOUT}
+    if target.report is not None:
+        to_write[target.report] = report_text(result, paths)
+    write_all(to_write, target.new_directory)
+    if not quiet:
+        output.print_summary(result, paths)
+    if target.file == STDOUT:
+        output.print_result(texts[STDOUT], end="")
+    else:
+        output.print_result(":".join(paths))
+
+
+def _sizes(options: Options) -> tuple[int, int]:
+    if options.size is not None and options.sizes is not None:
+        raise UsageError("--size and --sizes exclude each other")
+    if options.size is not None:
+        return options.size, options.size
+    return options.sizes or DEFAULT_SIZES
+
+
+def _machine(options: Options) -> tuple[Topology, Sketch | None]:
+    """The topology, replicated over its nodes, then restricted to ranks; and the sketch, read against it."""
+    from synth.inputs.load import load_topology
+    from synth.inputs.sketch_json import parse_sketch, sketch_nodes
+    from synth.topology import replicate, restrict
+
+    topology = load_topology(options.topo)
+    text = None if options.sketch is None else _read_text(options.sketch)
+    nodes = options.nodes
+    if nodes is None and options.sketch is not None and text is not None and topology.num_nodes == 1:
+        nodes = sketch_nodes(text, options.sketch)
+    if nodes is not None:
+        topology = replicate(topology, nodes)
+    if options.ranks is not None:
+        topology = restrict(topology, options.ranks)
+    if options.sketch is None or text is None:
+        return topology, None
+    return topology, parse_sketch(text, options.sketch, topology)
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise SynthError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SynthError(f"{path}: cannot be read: not UTF-8 text (byte {error.start})") from error
+
+
+def _request(
+    collective: CollectiveName,
+    options: Options,
+    topology: Topology,
+    sketch: Sketch | None,
+    sizes: tuple[int, int],
+) -> Request:
+    from synth.request import Request
+
+    return Request(
+        topology=topology,
+        collective=collective,
+        root=_root(collective, options.root, topology),
+        min_bytes=sizes[0],
+        max_bytes=sizes[1],
+        single_size=sizes[0] == sizes[1],
+        runtime=options.runtime,
+        strategy=options.strategy,
+        protocol=None if options.protocol == "auto" else options.protocol,
+        instances=options.instances,
+        chunks=options.chunks,
+        max_threadblocks=options.max_threadblocks,
+        sketch=sketch,
+        time_limit_s=options.time_limit,
+        seed=options.seed,
+        inplace=_inplace(collective, options.inplace),
+        solver=options.solver,
+    )
+
+
+def _root(collective: CollectiveName, root: int | None, topology: Topology) -> int | None:
+    """The root, 0 where none is given; InputError for one that is no rank, UsageError where the collective has none."""
+    if collective not in ROOTED:
+        if root is not None:
+            raise UsageError(f"--root: {collective} has no root")
+        return None
+    if root is not None and not 0 <= root < topology.num_ranks:
+        raise InputError("--root", "", root, f"a rank from 0 to {topology.num_ranks - 1} of {topology.name}")
+    return root or 0
+
+
+def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:
+    if inplace and collective is CollectiveName.ALLTOALL:
+        raise UsageError("--in-place: alltoall cannot be called in place")
+    return inplace
+
+
+def _option(*names: str, **settings: Any) -> click.Option:
+    return click.Option(names, **settings)
+
+
+def _input_options() -> list[click.Option]:
+    """What is to be solved."""
+    return [
+        _option(
+            "--topo", required=True, metavar="FILE|NAME", help="The machine: a file, or a name of `synth topo list`."
+        ),
+        _option(
+            "--nodes", type=click.IntRange(min=1), metavar="N", help="Copies of a one-node machine, over its NICs."
+        ),
+        _option("--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, renumbered in this order."),
+        _option("--size", callback=params.size, metavar="SIZE", help="One file, for this buffer size, such as 64MB."),
+        _option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Files for this range. [1KB:1GB]"),
+        _option("--root", type=int, metavar="RANK", help="Root of broadcast, reduce, gather and scatter. [0]"),
+        _option("--sketch", metavar="FILE", help="Hints that narrow the search."),
+        _option("--in-place/--out-of-place", "inplace", default=None, help="The calls that the files are for. [both]"),
+    ]
+
+
+def _search_options() -> list[click.Option]:
+    """How it is to be solved."""
+    return [
+        _option("--runtime", type=click.Choice(RUNTIMES), default="msccl", show_default=True, help="Who will run it."),
+        _option("--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How to route."),
+        _option(
+            "--protocol",
+            type=click.Choice(PROTOCOLS, case_sensitive=False),
+            default="auto",
+            metavar="[" + "|".join(PROTOCOLS) + "]",
+            help="How connections carry data. [auto]",
+        ),
+        _option("--instances", callback=params.auto_or_count, metavar="auto|N", help="Parallel copies. [auto]"),
+        _option("--chunks", callback=params.auto_or_count, metavar="auto|N", help="Chunks of the vector. [auto]"),
+        _option("--max-threadblocks", type=click.IntRange(min=1), metavar="N", help="Threadblocks of a GPU at most."),
+        _option("--time-limit", callback=params.seconds, default="300", metavar="SECONDS", help="Then stop. [300]"),
+        _option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed of random choices. [0]"),
+        _option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True, help="Who solves MILPs."),
+    ]
+
+
+def _output_options() -> list[click.Option]:
+    """What becomes of the answer."""
+    return [
+        _option("-o", "--output", metavar="FILE|DIR/", help="Where to write; - is standard output. [here]"),
+        _option("--report", metavar="FILE", help="Also write all figures as JSON."),
+        _option("-q", "--quiet", is_flag=True, help="No progress, no summary."),
+        _option("--debug", is_flag=True, help="Show the traceback of a failure."),
+    ]
+
+
+def _command(collective: CollectiveName) -> click.Command:
+    def callback(**given: Any) -> int:
+        return synthesize(collective, Options(**given))
+
+    return click.Command(
+        collective.value,
+        callback=callback,
+        params=[*_input_options(), *_search_options(), *_output_options()],
+        help=f"Make {collective} files for a machine and print their paths.",
+        short_help=f"Make {collective} files for a machine.",
+    )
+
+
+COMMANDS: tuple[click.Command, ...] = tuple(_command(collective) for collective in CollectiveName)

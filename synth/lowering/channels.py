@@ -1,0 +1,114 @@
+"""How many channels each path has, and which of them every message takes.
+
+A channel costs a threadblock at both ends and brings what one threadblock drives. So a path gets as many as its share
+of its narrowest link needs: a link that fifteen used paths share gives each a fifteenth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from synth.errors import NoAnswerError
+from synth.instance import Instance
+from synth.ir import Schedule, Send
+from synth.lowering.messages import Message, subchunk
+from synth.lowering.options import MAX_CHANNELS, THREADBLOCK_GBPS, LoweringOptions
+
+#: A share this little above a whole number of threadblocks is rounding of the description, not bandwidth.
+_ROUNDING = 1e-6
+
+
+def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
+    """Parallel channels of every path that the schedule uses: what was asked for, or what its bandwidth needs."""
+    messages = Counter(send.path for send in schedule.sends)
+    users = Counter(link for path in messages for link in instance.paths[path].links)
+    result = {}
+    for path, count in sorted(messages.items()):
+        links = instance.paths[path].links
+        share = min(instance.topology.links[link].GBps / users[link] for link in links)
+        driven = THREADBLOCK_GBPS[options.protocol] * options.instances
+        needed = math.ceil(share / driven - _ROUNDING)
+        result[path] = max(1, min(count, options.channels or needed))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMap:
+    """The channels of every path; instance j uses them shifted by j times `width`."""
+
+    channels: dict[int, tuple[int, ...]]
+    width: int
+
+
+def map_channels(instance: Instance, parallel: dict[int, int], peers_per_channel: int) -> ChannelMap:
+    """Number the channels: equal paths between two ranks share none, and no channel has too many peers at a rank."""
+    pairs = {path: (instance.paths[path].src, instance.paths[path].dst) for path in parallel}
+    variants: dict[tuple[int, int], list[int]] = {}
+    for path in sorted(parallel):
+        variants.setdefault(pairs[path], []).append(path)
+    span = max((sum(parallel[path] for path in paths) for paths in variants.values()), default=1)
+    degree = Counter(src for src, _ in variants) | Counter(dst for _, dst in variants)
+    crowded = max(degree.values(), default=0) > peers_per_channel
+    channels: dict[int, tuple[int, ...]] = {}
+    for (src, dst), paths in sorted(variants.items()):
+        group = ((dst - src) % instance.num_ranks - 1) // peers_per_channel if crowded else 0
+        rows = max(parallel[path] for path in paths)
+        deal = [(row, path) for row in range(rows) for path in paths if row < parallel[path]]
+        for path in paths:
+            channels[path] = tuple(group * span + place for place, (_, owner) in enumerate(deal) if owner == path)
+    width = max((channel for some in channels.values() for channel in some), default=0) + 1
+    return ChannelMap(channels, width)
+
+
+def deal_messages(
+    instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int]
+) -> tuple[list[Message], int]:
+    """Every instance's messages in order of start, dealt to channels, and the channels that one instance uses.
+
+    A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
+    that a relay can receive and send in one threadblock. Raises NoAnswerError where there are not enough channels.
+    """
+    numbering = map_channels(instance, parallel, options.limits.peers_per_channel)
+    if numbering.width * options.instances > MAX_CHANNELS:
+        used = f"{options.instances} with {numbering.width} channels each"
+        raise NoAnswerError(f"--instances: {used}, expected at most {MAX_CHANNELS} channels in all")
+    sends = sorted(schedule.sends, key=lambda send: (send.start_us, send.path, send.chunks))
+    chosen = _choose_channels(instance, sends, numbering)
+    messages: list[Message] = []
+    for send, channel in zip(sends, chosen, strict=True):
+        path = instance.paths[send.path]
+        for copy in range(options.instances):
+            chunks = sorted(subchunk(instance.collective, chunk, copy, options.instances) for chunk in send.chunks)
+            messages.append(
+                Message(
+                    index=len(messages),
+                    chunks=tuple(chunks),
+                    src=path.src,
+                    dst=path.dst,
+                    channel=channel + copy * numbering.width,
+                    instance=copy,
+                    reduce=send.reduce,
+                    start_us=send.start_us,
+                    arrive_us=send.arrive_us,
+                )
+            )
+    return messages, numbering.width
+
+
+def _choose_channels(instance: Instance, sends: list[Send], numbering: ChannelMap) -> list[int]:
+    loads: Counter[tuple[int, int]] = Counter()
+    came_on: dict[tuple[int, int], int] = {}
+    chosen = []
+    for send in sends:
+        path = instance.paths[send.path]
+        channels = numbering.channels[send.path]
+        lightest = min(channels, key=lambda channel: (loads[send.path, channel], channel))
+        before = came_on.get((path.src, send.chunks[0]), -1)
+        stay = before in channels and loads[send.path, before] < loads[send.path, lightest] + len(send.chunks)
+        channel = before if stay else lightest
+        loads[send.path, channel] += len(send.chunks)
+        came_on.update({(path.dst, chunk): channel for chunk in send.chunks})
+        chosen.append(channel)
+    return chosen

@@ -1,0 +1,142 @@
+"""Would the threadblocks wait for each other for ever, and which of them to split if so.
+
+A run of one tile decides: connections hold few transfers, a step of n chunks makes n of them (large buffers), a fused
+step needs a message and a free slot. All waits only ever end, so it does not matter in which order threadblocks run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from synth.lowering.messages import Connection
+from synth.lowering.operations import Operation
+from synth.lowering.threadblocks import Owner, Program
+
+Waits = dict[tuple[int, int], tuple[tuple[int, int], ...]]
+#: What a threadblock waits for: a push or pop on a connection, or the end of an operation of a rank.
+_Cause = tuple[str, Connection] | tuple[str, tuple[int, tuple[int, int]]]
+
+
+@dataclass(slots=True)
+class _Run:
+    capacity: int
+    blocks: dict[Owner, list[Operation]]
+    waits: list[Waits]
+    at: dict[Owner, tuple[int, int]] = field(default_factory=dict)
+    """by threadblock its next operation, and the transfers of it that are done"""
+    pushed: Counter[Connection] = field(default_factory=Counter)
+    popped: Counter[Connection] = field(default_factory=Counter)
+    done: set[tuple[int, tuple[int, int]]] = field(default_factory=set)
+
+    def run(self) -> dict[Owner, _Cause]:
+        """Run as far as possible; what is stuck, and on what."""
+        ready = sorted(self.blocks)
+        sleeping: dict[_Cause, list[Owner]] = defaultdict(list)
+        stuck: dict[Owner, _Cause] = {}
+        while ready:
+            owner = ready.pop()
+            stuck.pop(owner, None)
+            cause, events = self._advance(owner)
+            for event in events:
+                ready += sleeping.pop(event, [])
+            if cause is not None:
+                sleeping[cause].append(owner)
+                stuck[owner] = cause
+        return stuck
+
+    def _advance(self, owner: Owner) -> tuple[_Cause | None, set[_Cause]]:
+        number, transfer = self.at.get(owner, (0, 0))
+        program = self.blocks[owner]
+        events: set[_Cause] = set()
+        cause: _Cause | None = None
+        while number < len(program):
+            operation = program[number]
+            cause = self._obstacle(owner, operation, transfer)
+            if cause is not None:
+                break
+            events |= self._move(owner, operation)
+            transfer += 1
+            if transfer == operation.count or operation.lane.recv == operation.lane.send == -1:
+                self.done.add((owner.rank, operation.position))
+                events.add(("done", (owner.rank, operation.position)))
+                number, transfer = number + 1, 0
+        self.at[owner] = (number, transfer)
+        return cause, events
+
+    def _obstacle(self, owner: Owner, operation: Operation, transfer: int) -> _Cause | None:
+        if transfer == 0:
+            for position in self.waits[owner.rank].get(operation.position, ()):
+                if (owner.rank, position) not in self.done:
+                    return ("done", (owner.rank, position))
+        if operation.pops is not None:
+            inbound = _inbound(owner)
+            if self.pushed[inbound] == self.popped[inbound]:
+                return ("push", inbound)
+        if operation.pushes is not None:
+            outbound = _outbound(owner)
+            if self.pushed[outbound] - self.popped[outbound] == self.capacity:
+                return ("pop", outbound)
+        return None
+
+    def _move(self, owner: Owner, operation: Operation) -> set[_Cause]:
+        events: set[_Cause] = set()
+        if operation.pops is not None:
+            self.popped[_inbound(owner)] += 1
+            events.add(("pop", _inbound(owner)))
+        if operation.pushes is not None:
+            self.pushed[_outbound(owner)] += 1
+            events.add(("push", _outbound(owner)))
+        return events
+
+
+def _inbound(owner: Owner) -> Connection:
+    return Connection(owner.lane.recv, owner.rank, owner.lane.channel)
+
+
+def _outbound(owner: Owner) -> Connection:
+    return Connection(owner.rank, owner.lane.send, owner.lane.channel)
+
+
+def find_splits(programs: list[Program], waits: list[Waits], capacity: int) -> frozenset[Owner] | None:
+    """Threadblocks whose receives and sends must be parted so that nothing waits in a circle; empty where nothing does.
+
+    One of every circle is named, the first that both receives and sends; None where a circle has no such threadblock.
+    """
+    blocks = {Owner(rank, lane): ops for rank, program in enumerate(programs) for lane, ops in program.items()}
+    stuck = _Run(capacity, blocks, waits).run()
+    if not stuck:
+        return frozenset()
+    home = {(owner.rank, op.position): owner for owner, ops in blocks.items() for op in ops}
+    senders = {_outbound(owner): owner for owner in blocks if owner.lane.send >= 0}
+    receivers = {_inbound(owner): owner for owner in blocks if owner.lane.recv >= 0}
+    awaited: dict[Owner, Owner] = {}
+    for owner, (word, what) in stuck.items():
+        if isinstance(what, Connection):
+            awaited[owner] = senders[what] if word == "push" else receivers[what]
+        else:
+            awaited[owner] = home[what]
+    splits = set()
+    for circle in _circles(awaited):
+        joint = [owner for owner in circle if owner.lane.recv >= 0 and owner.lane.send >= 0]
+        if not joint:
+            return None
+        splits.add(min(joint))
+    return frozenset(splits)
+
+
+def _circles(awaited: dict[Owner, Owner]) -> Iterable[list[Owner]]:
+    """The circles of a map."""
+    seen: set[Owner] = set()
+    for start in sorted(awaited):
+        path: list[Owner] = []
+        on_path: dict[Owner, int] = {}
+        owner = start
+        while owner not in seen and owner not in on_path:
+            on_path[owner] = len(path)
+            path.append(owner)
+            owner = awaited[owner]
+        if owner in on_path:
+            yield path[on_path[owner] :]
+        seen.update(path)

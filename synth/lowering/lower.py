@@ -1,0 +1,198 @@
+"""Lowering: from a schedule to the program of every threadblock, an `Algo`.
+
+The order of things: channels for every path and message (channels.py), one global order of pushes and pops (order.py),
+a place for every chunk (buffers.py), operations (operations.py), threadblocks with fused steps (threadblocks.py,
+fusion.py), waits (dependences.py), a check against deadlock that splits threadblocks where needed (deadlock.py), the
+document (emit.py). What does not fit the limits is tried again with other numbers of channels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+
+from msccl_xml.limits import check_limits
+from msccl_xml.model import Algo
+from synth.collective import Collective
+from synth.errors import CheckError, InputError, NoAnswerError
+from synth.instance import Instance
+from synth.ir import Schedule
+from synth.lowering.buffers import Layout, place_chunks
+from synth.lowering.channels import channels_per_path, deal_messages
+from synth.lowering.deadlock import Waits, find_splits
+from synth.lowering.dependences import find_waits
+from synth.lowering.emit import Target, emit, make_target
+from synth.lowering.fusion import find_forwards
+from synth.lowering.messages import multiplied
+from synth.lowering.operations import Operation, list_operations
+from synth.lowering.options import PORTABLE_STEPS, LoweringOptions
+from synth.lowering.order import global_order, order_as_sent
+from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
+
+#: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
+#: try, and nops and cuts make the estimate a little short.
+_STEP_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    algo: Algo
+    parallel: dict[int, int]
+    """channels of every path"""
+    packed: bool
+
+    @property
+    def threadblocks(self) -> int:
+        return max(len(gpu.threadblocks) for gpu in self.algo.gpus)
+
+    @property
+    def steps(self) -> int:
+        return max(len(tb.steps) for gpu in self.algo.gpus for tb in gpu.threadblocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    instance: Instance
+    schedule: Schedule
+    options: LoweringOptions
+    target: Target
+    layout: Layout
+    """the names of memory that the program uses"""
+    layouts: tuple[Layout, ...]
+    """all ways in which it may be called"""
+
+
+def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> Algo:
+    """The program that carries out `schedule`, a feasible schedule of `instance` (synth.timing.check_schedule).
+
+    With `options.instances` N the program is one of `lowered_collective(instance.collective, options)`, which has N
+    times the chunks. Raises InputError for an in-place call of a collective that has none, NoAnswerError where the
+    program does not fit the runtime's or the caller's limits.
+    """
+    problem = _pose(instance, schedule, options)
+    draft = _within_threadblocks(problem, channels_per_path(instance, schedule, options))
+    draft = _within_steps(problem, draft)
+    problems = check_limits(draft.algo, options.runtime)
+    if problems:
+        relax = "fewer --chunks or another --instances"
+        raise NoAnswerError(f"the program is beyond what {options.runtime} takes: {problems[0]}; try {relax}")
+    return draft.algo
+
+
+def lowered_collective(collective: Collective, options: LoweringOptions) -> Collective:
+    """The collective that a lowered program carries out: every chunk cut into one part per instance."""
+    return multiplied(collective, options.instances)
+
+
+def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _Problem:
+    collective = lowered_collective(instance.collective, options)
+    if options.inplace and collective.in_place_shift(0) is None:
+        raise InputError("--in-place", "", collective.name.value, "a collective that has an in-place call")
+    target = make_target(collective, instance.topology.name, options)
+    custom = target.coll == "custom"
+    apart, aliased = Layout(collective, False), Layout(collective, True, custom)
+    layouts = (apart,) * target.outofplace + (aliased,) * target.inplace
+    return _Problem(instance, schedule, options, target, layouts[0], layouts)
+
+
+def _within_threadblocks(problem: _Problem, parallel: dict[int, int]) -> _Draft:
+    """The first draft that has few enough threadblocks: fewer channels, then receives and sends packed together."""
+    options = problem.options
+    while True:
+        most = max(parallel.values(), default=1)
+        try:
+            draft = _draft(problem, parallel, pack=False)
+        except NoAnswerError:
+            if most == 1:
+                raise
+        else:
+            if draft.threadblocks <= options.threadblocks:
+                return draft
+        if most == 1:
+            break
+        parallel = {path: min(count, (most + 1) // 2) for path, count in parallel.items()}
+    draft = _draft(problem, parallel, pack=True)
+    if draft.threadblocks > options.threadblocks:
+        relax = "raise --max-threadblocks" if options.threadblocks < options.limits.threadblocks else ""
+        relax = " or ".join(filter(None, [relax, "lower --instances" if options.instances > 1 else ""]))
+        raise NoAnswerError(
+            f"--max-threadblocks: the schedule needs {draft.threadblocks} on a gpu, {options.threadblocks} are allowed"
+            + (f"; {relax}" if relax else "")
+        )
+    return draft
+
+
+def _within_steps(problem: _Problem, draft: _Draft) -> _Draft:
+    """The draft, with more channels where threadblocks have too many steps for some runtime and there is room."""
+    for _ in range(_STEP_ATTEMPTS):
+        parallel = _more_channels(problem, draft)
+        if draft.packed or parallel == draft.parallel:
+            break
+        try:
+            wider = _draft(problem, parallel, pack=False)
+        except NoAnswerError:
+            break
+        if wider.threadblocks > problem.options.threadblocks:
+            break
+        if wider.steps < draft.steps:
+            draft = wider
+        else:
+            break
+    return draft
+
+
+def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
+    """Channels of every path, more of them where a threadblock that serves it has too many steps."""
+    factor: dict[tuple[int, int], int] = {}
+    for gpu in draft.algo.gpus:
+        for tb in gpu.threadblocks:
+            need = ceil(len(tb.steps) / PORTABLE_STEPS)
+            for pair in ((gpu.id, tb.send), (tb.recv, gpu.id)):
+                factor[pair] = max(factor.get(pair, 1), need)
+    messages = Counter(send.path for send in problem.schedule.sends)
+    paths = problem.instance.paths
+    return {
+        path: min(count * factor.get((paths[path].src, paths[path].dst), 1), messages[path])
+        for path, count in draft.parallel.items()
+    }
+
+
+def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft:
+    """The whole program with the given channels, whatever limits it breaks; free of deadlock."""
+    options = problem.options
+    messages, width = deal_messages(problem.instance, problem.schedule, options, parallel)
+    timed = global_order(messages, options.capacity)
+    for order in (timed, order_as_sent(timed)):
+        storage = place_chunks(problem.layout, messages, order, options.capacity)
+        operations = list_operations(problem.layout, messages, order, storage, width)
+        assigned = _assign_threadblocks(problem, operations, pack)
+        if assigned is not None:
+            return _Draft(emit(problem.target, *assigned, options), parallel, pack)
+    raise CheckError("lowering", "threadblocks wait for each other in every order")
+
+
+def _assign_threadblocks(
+    problem: _Problem, operations: list[list[Operation]], pack: bool
+) -> tuple[list[Program], list[Waits]] | None:
+    """Programs and waits by rank: receives and sends joined as far as that keeps them from waiting in a circle.
+
+    None where they do so even apart.
+    """
+    capacity = problem.options.capacity
+    forwards = [find_forwards(problem.layout, own) for own in operations]
+    apart: frozenset[Owner] = frozenset()
+    stale = set(range(len(operations)))
+    programs: list[Program] = [{} for _ in operations]
+    waits: list[Waits] = [{} for _ in operations]
+    while stale:
+        for rank in sorted(stale):
+            pairing = Pairing(forwards[rank], capacity, pack, apart)
+            programs[rank] = build_programs(operations[rank], pairing)
+            waits[rank] = find_waits(programs[rank], problem.layouts)
+        splits = find_splits(programs, waits, capacity)
+        if splits is None:
+            return None
+        apart |= splits
+        stale = {owner.rank for owner in splits}
+    return programs, waits

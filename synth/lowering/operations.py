@@ -1,0 +1,156 @@
+"""Each rank's operations, one for every push, pop and local copy, cut where memory or the runtimes cut them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msccl_xml.limits import LIMITS
+from msccl_xml.model import StepType
+from synth.lowering.buffers import Layout, Slot, Storage, own_copies
+from synth.lowering.messages import Message
+from synth.lowering.order import Order
+
+#: Largest `cnt` of a step, the same for all runtimes.
+MAX_COUNT = min(limits.count for limits in LIMITS.values())
+
+
+class Lane(NamedTuple):
+    """What a threadblock owns: at most one peer each way (-1: none), on one channel."""
+
+    channel: int
+    recv: int
+    send: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One future step. `position` orders a rank's operations; executed one by one in that order they are right.
+
+    `pops` and `pushes` name the piece of a message that is received or sent, by (message index, place in the message).
+    """
+
+    rank: int
+    position: tuple[int, int]
+    type: StepType
+    chunks: tuple[int, ...]
+    lane: Lane
+    """the peers that this operation needs; threadblocks.py joins lanes"""
+    src: Slot | None = None
+    dst: Slot | None = None
+    pops: tuple[int, int] | None = None
+    pushes: tuple[int, int] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.chunks)
+
+    def read(self) -> list[Slot]:
+        """The memory that it reads."""
+        used = self.src is not None and self.type.reads_src
+        return [self.src.plus(k) for k in range(self.count)] if used and self.src else []
+
+    def written(self) -> list[Slot]:
+        """The memory that it writes."""
+        used = self.dst is not None and self.type.writes_dst
+        return [self.dst.plus(k) for k in range(self.count)] if used and self.dst else []
+
+
+def list_operations(
+    layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int
+) -> list[list[Operation]]:
+    """By rank, all operations in order of position; `width` is the channels that one instance uses."""
+    table: list[list[Operation]] = [[] for _ in range(layout.collective.num_ranks)]
+    for message in messages:
+        for place, chunks in enumerate(_pieces(message, storage)):
+            piece = (message.index, place)
+            table[message.src].append(_push(message, piece, chunks, order, storage))
+            table[message.dst].append(_pop(message, piece, chunks, order, storage))
+    instances = max((message.instance for message in messages), default=0) + 1
+    for rank, copies in own_copies(layout, messages).items():
+        table[rank] += _copies(layout, rank, copies, (instances, width, len(order.events)))
+    for operations in table:
+        operations.sort(key=lambda operation: operation.position)
+    return table
+
+
+def _pieces(message: Message, storage: Storage) -> list[tuple[int, ...]]:
+    """Cut the message where an address on either side does not go on, or a step would be too long."""
+    tables = [storage.read, storage.write, storage.local] if message.reduce else [storage.read, storage.write]
+    pieces: list[list[int]] = []
+    for chunk in message.chunks:
+        last = pieces[-1][-1] if pieces else None
+        if (
+            last is not None
+            and len(pieces[-1]) < MAX_COUNT
+            and all(table[message.index, last].plus(1) == table[message.index, chunk] for table in tables)
+        ):
+            pieces[-1].append(chunk)
+        else:
+            pieces.append([chunk])
+    return [tuple(piece) for piece in pieces]
+
+
+def _push(
+    message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
+) -> Operation:
+    return Operation(
+        rank=message.src,
+        position=(order.push_at[message.index], piece[1]),
+        type=StepType.SEND,
+        chunks=chunks,
+        lane=Lane(message.channel, -1, message.dst),
+        src=storage.read[message.index, chunks[0]],
+        pushes=piece,
+    )
+
+
+def _pop(
+    message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
+) -> Operation:
+    return Operation(
+        rank=message.dst,
+        position=(order.pop_at[message.index], piece[1]),
+        type=StepType.RECV_REDUCE_COPY if message.reduce else StepType.RECV,
+        chunks=chunks,
+        lane=Lane(message.channel, message.src, -1),
+        src=storage.local[message.index, chunks[0]] if message.reduce else None,
+        dst=storage.write[message.index, chunks[0]],
+        pops=piece,
+    )
+
+
+def _copies(
+    layout: Layout, rank: int, copies: list[tuple[int, Slot, Slot]], shape: tuple[int, int, int]
+) -> list[Operation]:
+    """Local copies, contiguous ones joined, each instance's on its own channel; `shape` is (instances, width, events).
+
+    They come first, unless the caller's data for others still lies where they go (an in-place scatter of one pointer):
+    then last.
+    """
+    instances, width, events = shape
+    collective = layout.collective
+    sources = {layout.source(rank, chunk) for chunk in range(collective.num_chunk_ids)}
+    late = any(there in sources for _, _, there in copies)
+    per_instance = max(1, collective.per_rank // instances)
+    runs: list[tuple[int, list[tuple[int, Slot, Slot]]]] = []
+    for chunk, here, there in copies:
+        instance = chunk % collective.per_rank // per_instance
+        if runs and runs[-1][0] == instance and len(runs[-1][1]) < MAX_COUNT:
+            _, last_here, last_there = runs[-1][1][-1]
+            if (last_here.plus(1), last_there.plus(1)) == (here, there):
+                runs[-1][1].append((chunk, here, there))
+                continue
+        runs.append((instance, [(chunk, here, there)]))
+    return [
+        Operation(
+            rank=rank,
+            position=(events if late else -1, number),
+            type=StepType.COPY,
+            chunks=tuple(chunk for chunk, _, _ in run),
+            lane=Lane(instance * width, -1, -1),
+            src=run[0][1],
+            dst=run[0][2],
+        )
+        for number, (instance, run) in enumerate(runs)
+    ]

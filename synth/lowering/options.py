@@ -1,0 +1,71 @@
+"""What a caller may ask of lowering, and the figures of the runtimes that shape its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from msccl_xml.limits import LIMITS, Limits
+from synth.errors import InputError
+
+Runtime = Literal["msccl", "executor", "rccl"]
+Protocol = Literal["Simple", "LL", "LL128"]
+
+#: Transfers in flight on one connection: NCCL_STEPS slots, of which a Simple transfer takes MSCCL_CHUNKSTEPS = 4
+#: (msccl_interpreter.h; msccl_kernel.cu).
+FIFO_TRANSFERS: dict[str, int] = {"Simple": 2, "LL": 8, "LL128": 8}
+#: GB/s that one threadblock drives. NCCL's own figures per channel lie around it: perChMaxTreeBws 26.5 (Volta) and 24.0
+#: (Ampere), perChMaxRingLL128Bws 20 for both (src/graph/tuning.cc). LL is chosen where latency rules and more
+#: threadblocks do not pay, so it is not given more of them than Simple.
+THREADBLOCK_GBPS: dict[str, float] = {"Simple": 22.0, "LL": 22.0, "LL128": 20.0}
+#: Steps of a threadblock, nops included, that all three runtimes load; kept to where threadblocks allow it.
+PORTABLE_STEPS = 64
+#: Channels that every runtime connects (MAXCHANNELS of microsoft/msccl and msccl-executor-nccl).
+MAX_CHANNELS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringOptions:
+    """How a schedule becomes a program. Raises InputError for a value that no program can have."""
+
+    runtime: Runtime = "msccl"
+    protocol: Protocol = "Simple"
+    inplace: bool = False
+    both_layouts: bool = False
+    """One file for in-place and out-of-place calls: executor and rccl only, where the collective has the former."""
+    instances: int = 1
+    """Parallel copies on channels of their own, each moving that part of every chunk."""
+    max_threadblocks: int = 64
+    """Threadblocks of one gpu; all have to run at the same time, so the gpu's multiprocessors bound it."""
+    channels: int | None = None
+    """Parallel channels of every path; None: as many as its share of bandwidth needs."""
+    min_bytes: int = 0
+    max_bytes: int = 1 << 30
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.runtime not in LIMITS:
+            raise InputError("--runtime", "", self.runtime, "msccl, executor or rccl")
+        if self.protocol not in FIFO_TRANSFERS:
+            raise InputError("--protocol", "", self.protocol, "Simple, LL or LL128")
+        if not 1 <= self.instances <= MAX_CHANNELS:
+            raise InputError("--instances", "", self.instances, f"1 to {MAX_CHANNELS}")
+        if self.max_threadblocks < 1:
+            raise InputError("--max-threadblocks", "", self.max_threadblocks, "1 or more")
+        if self.channels is not None and not 1 <= self.channels <= MAX_CHANNELS:
+            raise InputError("--channels", "", self.channels, f"1 to {MAX_CHANNELS}")
+
+    @property
+    def limits(self) -> Limits:
+        """What the runtime loads."""
+        return LIMITS[self.runtime]
+
+    @property
+    def threadblocks(self) -> int:
+        """Threadblocks that a gpu may have: asked for and loadable."""
+        return min(self.max_threadblocks, self.limits.threadblocks)
+
+    @property
+    def capacity(self) -> int:
+        """Transfers that a connection holds."""
+        return FIFO_TRANSFERS[self.protocol]

@@ -1,0 +1,100 @@
+"""One global order of all pushes and pops, from which every threadblock's program order is taken.
+
+A push stands at its message's start, a pop at its arrival, moved only as far as causes demand: data that a push
+forwards has been popped, a connection is first in first out at both ends, and it holds few transfers. Threadblocks that
+follow one such order never wait in a circle, whatever connections they own (steps longer than a FIFO and fused steps
+aside: deadlock.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from synth.errors import CheckError
+from synth.lowering.messages import Connection, Message, arrivals_before
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Positions in the global order by message index; `events` lists (message index, whether it is the pop)."""
+
+    events: tuple[tuple[int, bool], ...]
+    push_at: tuple[int, ...]
+    pop_at: tuple[int, ...]
+
+
+def global_order(messages: list[Message], capacity: int) -> Order:
+    """The causal order of all pushes and pops nearest to the schedule's times; `capacity` is in transfers."""
+    count = len(messages)
+    after: list[list[int]] = [[] for _ in range(2 * count)]
+    waits = [0] * (2 * count)
+    for first, then in _edges(messages, capacity):
+        after[first].append(then)
+        waits[then] += 1
+    ready = [_priority(messages, node) for node in range(2 * count) if not waits[node]]
+    heapq.heapify(ready)
+    events: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)[-1]
+        events.append(node)
+        for then in after[node]:
+            waits[then] -= 1
+            if not waits[then]:
+                heapq.heappush(ready, _priority(messages, then))
+    if len(events) < 2 * count:
+        stuck = tuple(messages[node // 2] for node in range(0, 2 * count, 2) if waits[node])
+        raise CheckError("lowering", "messages forward each other in a circle", stuck)
+    position = [0] * (2 * count)
+    for place, node in enumerate(events):
+        position[node] = place
+    return Order(tuple((node // 2, node % 2 == 1) for node in events), tuple(position[0::2]), tuple(position[1::2]))
+
+
+def order_as_sent(order: Order) -> Order:
+    """The same pushes in the same order, every one followed at once by its pop.
+
+    In this order nothing waits for a message that is sent later, so separate threadblocks for sends and receives cannot
+    wait in a circle even where messages are longer than a connection holds: the way out where the timed order leads to one.
+    """
+    sent = sorted(range(len(order.push_at)), key=lambda index: order.push_at[index])
+    place = {index: 2 * number for number, index in enumerate(sent)}
+    events = tuple((index, pop) for index in sent for pop in (False, True))
+    indices = range(len(sent))
+    return Order(events, tuple(place[index] for index in indices), tuple(place[index] + 1 for index in indices))
+
+
+def _priority(messages: list[Message], node: int) -> tuple[float, int, int, int]:
+    """At one moment, what arrives comes before what leaves."""
+    message, pop = messages[node // 2], node % 2
+    return (message.arrive_us if pop else message.start_us, 1 - pop, message.index, node)
+
+
+def _edges(messages: list[Message], capacity: int) -> list[tuple[int, int]]:
+    """Pairs (earlier, later) of nodes; node 2m is the push of message m, 2m + 1 its pop."""
+    edges = [(2 * message.index, 2 * message.index + 1) for message in messages]
+    for message, before in zip(messages, arrivals_before(messages), strict=True):
+        edges += [(2 * earlier + 1, 2 * message.index) for earlier in before]
+    connections: dict[Connection, list[Message]] = defaultdict(list)
+    for message in messages:
+        connections[message.connection].append(message)
+    for queue in connections.values():
+        for earlier, later in pairwise(queue):
+            edges += [(2 * earlier.index, 2 * later.index), (2 * earlier.index + 1, 2 * later.index + 1)]
+        edges += _capacity_edges(queue, capacity)
+    return edges
+
+
+def _capacity_edges(queue: list[Message], capacity: int) -> list[tuple[int, int]]:
+    """The last transfer of a push needs the slot of the transfer `capacity` before it, unless that is its own."""
+    owner = [message.index for message in queue for _ in message.chunks]
+    edges = []
+    end = 0
+    for message in queue:
+        end += len(message.chunks)
+        freed = end - 1 - capacity
+        if freed >= 0 and owner[freed] != message.index:
+            edges.append((2 * owner[freed] + 1, 2 * message.index))
+    return edges

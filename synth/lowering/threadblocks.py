@@ -1,0 +1,94 @@
+"""Which threadblock owns which connection, and each threadblock's program.
+
+Every connection has a threadblock at either end. One that receives and one that sends on the same channel become one
+where the second forwards what the first receives: then a step does both. Which receive joins which send is a matching
+of greatest weight, a pair's weight being the chunks that one step would both receive and send.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+from synth.lowering.fusion import Forwards, fuse
+from synth.lowering.operations import Lane, Operation
+
+Program = dict[Lane, list[Operation]]
+
+#: A pair pays where at least this part of what the lesser of the two does is done in common: what is not, one
+#: threadblock does in turns that two would do at the same time.
+_WORTHWHILE = 0.5
+
+
+class Owner(NamedTuple):
+    """A threadblock of a rank."""
+
+    rank: int
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """How a rank's receiving and sending lanes are joined."""
+
+    forwards: Forwards
+    capacity: int
+    """transfers that a connection holds"""
+    pack: bool = False
+    """whether lanes that forward nothing are joined too, to save threadblocks"""
+    apart: frozenset[Owner] = frozenset()
+    """threadblocks that must not be formed"""
+
+
+def build_programs(operations: list[Operation], pairing: Pairing) -> Program:
+    """The operations of a rank, in order of position, dealt to threadblocks; receives join the sends that forward."""
+    single: dict[Lane, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        single[operation.lane].append(operation)
+    joined = _join_lanes(single, pairing)
+    program: dict[Lane, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        program[joined[operation.lane]].append(operation)
+    return {lane: fuse(program[lane], pairing.forwards, pairing.capacity) for lane in sorted(program)}
+
+
+def _join_lanes(single: Program, pairing: Pairing) -> dict[Lane, Lane]:
+    """For every one-way lane, the threadblock that it becomes part of."""
+    joined = {lane: lane for lane in single}
+    for channel in sorted({lane.channel for lane in single}):
+        recvs = sorted(lane for lane in single if lane.channel == channel and lane.recv >= 0)
+        sends = sorted(lane for lane in single if lane.channel == channel and lane.send >= 0)
+        for recv, send in _match(single, recvs, sends, pairing):
+            pair = recv._replace(send=send.send)
+            if Owner(single[recv][0].rank, pair) not in pairing.apart:
+                joined[recv] = joined[send] = pair
+    return joined
+
+
+def _match(single: Program, recvs: list[Lane], sends: list[Lane], pairing: Pairing) -> list[tuple[Lane, Lane]]:
+    """Pairs (recv, send) of greatest total weight; with `pack` as many pairs as there can be."""
+    if not recvs or not sends:
+        return []
+    table = np.array([[_weight(single[recv], single[send], pairing) for send in sends] for recv in recvs])
+    cost = table.max() + 1 - table  # least cost is greatest weight; no entry is 0, which a sparse matrix would drop
+    rows, columns = min_weight_full_bipartite_matching(csr_array(cost))
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(recvs[row], sends[column]) for row, column in pairs if pairing.pack or table[row, column] > 0]
+
+
+def _weight(received: list[Operation], sent: list[Operation], pairing: Pairing) -> int:
+    """Chunks that one step would both receive and send; 0 where there are too few to be worth a common threadblock."""
+    lesser = min(sum(operation.count for operation in received), sum(operation.count for operation in sent))
+    here = {operation.position for operation in received}
+    source = pairing.forwards.source
+    candidates = [op for op in sent if op.position in source and source[op.position].position in here]
+    if sum(op.count for op in candidates) < _WORTHWHILE * lesser:
+        return 0
+    together = fuse(sorted([*received, *sent], key=lambda op: op.position), pairing.forwards, pairing.capacity)
+    common = sum(op.count for op in together if op.pops is not None and op.pushes is not None)
+    return common if common >= _WORTHWHILE * lesser else 0

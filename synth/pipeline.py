@@ -1,0 +1,210 @@
+"""From a request to verified files: search, choice of what serves which sizes, lowering, verification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from msccl_xml.model import Algo
+from synth.bounds import Bound, ingress_bound
+from synth.choice import Segment, split_range
+from synth.chunks import first_indivisible
+from synth.collective import ROOTED, CollectiveName
+from synth.errors import InputError, NoAnswerError
+from synth.lowering import LoweringOptions, lower
+from synth.paths import find_paths
+from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow
+from synth.search import Ledger, Scored, Search
+from synth.solve import Solution
+from synth.units import bandwidth_GBps, format_size
+from synth.verify import verify_algo
+
+#: Files of one answer: what microsoft/msccl loads (MSCCL_MAX_NUM_ALGOS).
+MAX_FILES = 4
+#: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
+#: build takes no more.
+DEFAULT_THREADBLOCKS = 64
+_IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
+
+
+def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _: None) -> Result:
+    """The answer to a request: at most four verified files that cover its sizes, and the table of what they take.
+
+    Raises InputError and NoAnswerError where the request cannot be met, VerifyError or CheckError for a bug of ours.
+    """
+    if request.topology.num_ranks < 2:
+        raise InputError(request.topology.name, "ranks", request.topology.num_ranks, "2 or more GPUs")
+    ledger = Ledger()
+    ledger.enter("topology")
+    paths = find_paths(request.topology)
+    search = Search(request, paths, ledger, progress)
+    scored = search.run()
+    segments, files = _files(request, search.sizes(), scored, ledger, progress)
+    ledger.enter("bound")
+    bound = _bound(request, search, scored)
+    rows = _rows(search, [(scored[s.candidate], s) for s in segments], bound)
+    ledger.enter("done")
+    return Result(
+        collective=request.collective,
+        topology=request.topology.name,
+        ranks=request.topology.num_ranks,
+        strategy=request.strategy,
+        files=tuple(files),
+        sizes=rows,
+        stages=_stage_rows(ledger, scored[segments[-1].candidate].solution),
+        notes=(*search.notes, *_notes(request, search, bound)),
+    )
+
+
+def _files(
+    request: Request,
+    sizes: Sequence[int],
+    scored: Sequence[Scored],
+    ledger: Ledger,
+    progress: Callable[[Progress], None],
+) -> tuple[list[Segment], list[FilePlan]]:
+    """The split of the sizes and its files; a candidate that a runtime could not hold gives way to the next best."""
+    times = [dict(entry.times_us) for entry in scored]
+    refusal = NoAnswerError(f"--chunks: no chunk count serves all sizes of {request.collective}; name one with --chunks")
+    while segments := split_range(sizes, times, MAX_FILES):
+        files: list[FilePlan] = []
+        for position, segment in enumerate(segments):
+            following = segments[position + 1].first if position + 1 < len(segments) else None
+            last_bytes = sizes[following] - 1 if following is not None else request.max_bytes
+            progress(Progress("lowering", f"file {position + 1} of {len(segments)}", None, None))
+            try:
+                files.append(_file(request, scored[segment.candidate], (sizes[segment.first], last_bytes), ledger))
+            except NoAnswerError as problem:
+                refusal = problem
+                times[segment.candidate] = {}
+                break
+        else:
+            return segments, files
+    raise refusal
+
+
+def _file(request: Request, entry: Scored, covered: tuple[int, int], ledger: Ledger) -> FilePlan:
+    ledger.enter("lowering")
+    instances = request.instances or 1
+    algo = lower(entry.solution.instance, entry.solution.schedule, _lowering_options(request, entry, covered))
+    ledger.enter("verify")
+    collective = entry.solution.instance.collective
+    verify_algo(algo, replace(collective, chunks=collective.chunks * instances), runtime=request.runtime)
+    return _file_plan(algo, entry, covered, instances)
+
+
+def _lowering_options(request: Request, entry: Scored, covered: tuple[int, int]) -> LoweringOptions:
+    # microsoft/msccl reads maxBytes as the first size that is not covered, the others as the last that is.
+    exclusive = request.runtime == "msccl"
+    in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
+    return LoweringOptions(
+        runtime=request.runtime,  # type: ignore[arg-type]
+        protocol=entry.protocol,  # type: ignore[arg-type]
+        inplace=in_place,
+        both_layouts=request.inplace is None,
+        instances=request.instances or 1,
+        max_threadblocks=request.max_threadblocks or DEFAULT_THREADBLOCKS,
+        min_bytes=covered[0],
+        max_bytes=covered[1] + (1 if exclusive else 0),
+        name=f"synth-{request.collective}-{request.topology.name}",
+    )
+
+
+def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: int) -> FilePlan:
+    return FilePlan(
+        algo=algo,
+        min_bytes=covered[0],
+        max_bytes=covered[1],
+        protocol=entry.protocol,
+        chunks_per_rank=entry.solution.instance.collective.per_rank,
+        instances=instances,
+        channels=algo.nchannels,
+        threadblocks=max(len(gpu.threadblocks) for gpu in algo.gpus),
+        steps=max(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks),
+        strategy=entry.candidate.strategy,
+    )
+
+
+def _bound(request: Request, search: Search, scored: Sequence[Scored]) -> Bound:
+    """The ingress bound, or what a tree packing proved over all paths of the machine where that says more."""
+    best = ingress_bound(request.topology, search.collective(1), search.paths)
+    for entry in scored:
+        solution = entry.solution
+        whole = len(solution.instance.paths) == len(search.paths)
+        free = all(gap == 0 for path in search.paths for gap, _ in path.occupancy)
+        if entry.candidate.strategy == "trees" and solution.bound_us and whole and free and _halves(request) == 1:
+            per_byte = solution.bound_us / entry.candidate.anchor_bytes
+            if per_byte > best.us_per_byte * (1 + 1e-3):
+                best = replace(best, us_per_byte=per_byte, what="packing bound: linear program over all trees")
+    return best
+
+
+def _halves(request: Request) -> int:
+    return 2 if request.collective is CollectiveName.ALLREDUCE else 1
+
+
+def _rows(search: Search, chosen: Sequence[tuple[Scored, Segment]], bound: Bound) -> tuple[SizeRow, ...]:
+    sizes = search.sizes()
+    factor = search.collective(1).busbw_factor()
+    rows = []
+    for file, (entry, segment) in enumerate(chosen):
+        for size in sizes[segment.first : segment.last + 1]:
+            taken = entry.times_us[size]
+            algbw = bandwidth_GBps(size, taken)
+            limit = bound.time_us(size)
+            rows.append(
+                SizeRow(
+                    bytes=size,
+                    time_us=taken,
+                    algbw_GBps=algbw,
+                    busbw_GBps=algbw * factor,
+                    schedule_us=entry.clock.time_us(size),
+                    bound_us=limit,
+                    efficiency=limit / taken if taken > 0 else 1.0,
+                    file=file,
+                )
+            )
+    return tuple(rows)
+
+
+def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:
+    """Seconds of every stage over all candidates; status and figures of the one that serves the largest size."""
+    rows = []
+    for name, seconds in ledger.seconds.items():
+        row = StageRow(name, seconds, "done")
+        if name == "routing":
+            gap = solution.relaxed_us / solution.bound_us - 1 if solution.bound_us else None
+            row = StageRow(name, seconds, solution.status, solution.relaxed_us, solution.bound_us, gap)
+        elif name == "ordering":
+            row = StageRow(name, seconds, solution.rule, solution.ordered_us)
+        elif name == "scheduling":
+            row = StageRow(name, seconds, solution.scheduled_by, solution.schedule.makespan_us)
+        rows.append(row)
+    return tuple(rows)
+
+
+def _notes(request: Request, search: Search, bound: Bound) -> list[str]:
+    notes = [
+        "time is the exact schedule with the protocol's hop latency and wire share, not a simulation of the interpreter",
+        f"bound is the {bound.what}, and the longest shortest path in alpha",
+    ]
+    asked = search.asked_count()
+    if asked is not None:
+        sizes = search.sizes()
+        size = first_indivisible(request.collective, request.topology.num_ranks, asked * (request.instances or 1), sizes)
+        if size is not None:
+            notes.append(
+                f"warning: {asked} chunks do not divide a buffer of {format_size(size)}: "
+                "runtimes silently use their own algorithm there"
+            )
+    if request.collective in ROOTED:
+        notes.append(
+            f"the format holds no root: these files are right for root {request.root or 0} only, and a runtime would "
+            "choose them for any root; load them in jobs whose root never changes"
+        )
+    if request.collective in (CollectiveName.GATHER, CollectiveName.SCATTER) and request.runtime == "msccl":
+        notes.append(
+            f"microsoft/msccl has no {request.collective}: the files are collective `custom`, called by its index "
+            "through ncclCustomCollective"
+        )
+    return notes

@@ -1,0 +1,1 @@
+"""Derived problems: reversal, composition and symmetry."""

@@ -1,0 +1,110 @@
+"""What the command line asks the pipeline for, and what it gets back. Sizes are bytes, times µs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msccl_xml.model import Algo
+from synth.collective import CollectiveName
+from synth.sketch import Sketch
+from synth.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One job: `collective` on `topology` for buffers of `min_bytes` to `max_bytes`, as nccl-tests counts them.
+
+    With `single_size` the two sizes are equal and one file is wanted. None means "choose" for `protocol`, `instances`
+    and `chunks`, "no limit but the runtime's" for `max_threadblocks`, and "both" for `inplace`. `time_limit_s` is in
+    seconds and counts from the start of the job.
+    """
+
+    topology: Topology
+    collective: CollectiveName
+    root: int | None
+    min_bytes: int
+    max_bytes: int
+    single_size: bool
+    runtime: str
+    strategy: str
+    protocol: str | None
+    instances: int | None
+    chunks: int | None
+    max_threadblocks: int | None
+    sketch: Sketch | None
+    time_limit_s: float
+    seed: int
+    inplace: bool | None
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a job stands: `fraction` of the whole in 0..1 where it is known, `best_us` the best time so far."""
+
+    stage: str
+    detail: str
+    fraction: float | None = None
+    best_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """One verified file of the answer, for buffers of `min_bytes` to `max_bytes` (both covered).
+
+    `channels`, `threadblocks` and `steps` are the largest of any rank, and of any threadblock for `steps`.
+    """
+
+    algo: Algo
+    min_bytes: int
+    max_bytes: int
+    protocol: str
+    chunks_per_rank: int
+    instances: int
+    channels: int
+    threadblocks: int
+    steps: int
+    strategy: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRow:
+    """What one buffer size gets: `schedule_us` is cost level 2, `file` the index of the file that serves it."""
+
+    bytes: int
+    time_us: float
+    algbw_GBps: float
+    busbw_GBps: float
+    schedule_us: float
+    bound_us: float
+    efficiency: float
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """What one stage of the pipeline did; `objective`, `bound` and `gap` where a solver gave them."""
+
+    name: str
+    seconds: float
+    status: str
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole answer. Every file in it passed the verifier: an answer that did not is raised, never returned.
+
+    `files` are in order of size; `notes` are sentences for the reader (which bound is quoted, what a limit cut short).
+    """
+
+    collective: CollectiveName
+    topology: str
+    ranks: int
+    strategy: str
+    files: tuple[FilePlan, ...]
+    sizes: tuple[SizeRow, ...]
+    stages: tuple[StageRow, ...]
+    notes: tuple[str, ...] = ()

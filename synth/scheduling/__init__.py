@@ -1,0 +1,1 @@
+"""Scheduling: contiguity and exact times."""

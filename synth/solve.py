@@ -1,0 +1,104 @@
+"""One instance through the stages: routing, ordering, contiguity and exact scheduling, each checked before the next begins.
+
+Combining collectives go through the same stages in broadcast form and come back by reversal and composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from synth.collective import CollectiveName
+from synth.instance import Instance
+from synth.ir import Routing, Schedule
+from synth.ordering import Ordering
+from synth.reductions.compose import compose_routings, compose_schedules
+from synth.reductions.reverse import reverse_routing, reverse_schedule
+from synth.scheduling.contiguity import Contiguity
+from synth.timing import check_routing, check_schedule
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A routing in broadcast form, the schedule in which it was found if it came with one, and what is proved of it."""
+
+    strategy: str
+    routing: Routing
+    schedule: Schedule | None = None
+    status: str = "heuristic"
+    bound_us: float | None = None
+
+
+Strategy = Callable[[Instance], Routed]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A checked schedule of an instance and how it came about."""
+
+    instance: Instance
+    schedule: Schedule
+    strategy: str
+    rule: str
+    status: str
+    ordered_us: float
+    relaxed_us: float
+    bound_us: float | None
+    scheduled_by: str = "contiguity"
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages after routing, with their options; `watch` is told the name of each stage that begins."""
+
+    ordering: Ordering = field(default_factory=Ordering)
+    contiguity: Contiguity = field(default_factory=Contiguity)
+    watch: Callable[[str], None] = lambda stage: None
+
+    def __call__(self, instance: Instance, strategy: Strategy) -> Solution:
+        """Route with `strategy`, then order and schedule; CheckError where a stage breaks its contract."""
+        if not instance.collective.combining:
+            self.watch("routing")
+            routed = strategy(instance)
+            check_routing(instance, routed.routing)
+            return self._finish(instance, routed, routed.routing, self._ordered(instance, routed))
+        backwards = instance.reversed()
+        self.watch("routing")
+        up = strategy(backwards)
+        if instance.collective.name is not CollectiveName.ALLREDUCE:
+            routing = reverse_routing(up.routing)
+            check_routing(instance, routing)
+            mirrored, rule = self._ordered(backwards, up)
+            turned = (reverse_schedule(instance, mirrored), rule + ", reversed")
+            return self._finish(instance, up, routing, self.ordering(instance, routing, turned))
+        down = strategy(instance)
+        routing = compose_routings(reverse_routing(up.routing), down.routing)
+        check_routing(instance, routing)
+        up_ordered, up_rule = self._ordered(backwards, up)
+        down_ordered, _ = self._ordered(instance, down)
+        halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
+        composed = (halves, up_rule + ", reversed and composed")
+        return self._finish(instance, down, routing, self.ordering(instance, routing, composed))
+
+    def _ordered(self, instance: Instance, routed: Routed) -> tuple[Schedule, str]:
+        """The best ordering of a routing in broadcast form, the one it was found in included."""
+        self.watch("ordering")
+        known = (routed.schedule, "as routed") if routed.schedule is not None else None
+        return self.ordering(instance, routed.routing, known)
+
+    def _finish(self, instance: Instance, routed: Routed, routing: Routing, ordered: tuple[Schedule, str]) -> Solution:
+        schedule, rule = ordered
+        check_schedule(instance, schedule, routing)
+        self.watch("scheduling")
+        scheduled = self.contiguity(instance, schedule)
+        check_schedule(instance, scheduled, routing)
+        return Solution(
+            instance,
+            scheduled,
+            routed.strategy,
+            rule,
+            routed.status,
+            schedule.makespan_us,
+            routed.routing.relaxed_us,
+            routed.bound_us,
+        )

@@ -1,0 +1,68 @@
+"""The routing strategies by name, each as one call from an instance to a `Routed` in broadcast form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from synth.errors import InputError
+from synth.instance import Instance
+from synth.milp import SolveOptions, Status
+from synth.routing.greedy import GreedyRouting
+from synth.routing.milp import MilpRouting
+from synth.routing.trees import TreesRouting
+from synth.solve import Routed, Strategy
+
+STRATEGIES = ("auto", "milp", "trees", "greedy")
+#: Binaries up to which `auto` tries the MILP beside the others: it then ends in about a second.
+AUTO_MILP_BINARIES = 150
+
+
+@dataclass(frozen=True)
+class StrategyOptions:
+    """What the strategies take from the command line; `milp_nodes` is the work limit of one solve."""
+
+    seed: int = 0
+    solver: str = "auto"
+    milp_nodes: int = 2_000
+    time_limit_s: float = 30.0
+
+
+def strategy(name: str, options: StrategyOptions) -> Strategy:
+    """The strategy called `name` (one of STRATEGIES but `auto`, which is a choice among the others)."""
+    match name:
+        case "greedy":
+            return lambda instance: _greedy(instance, options)
+        case "trees":
+            return _trees
+        case "milp":
+            return lambda instance: _milp(instance, options)
+        case _:
+            raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
+
+
+def _greedy(instance: Instance, options: StrategyOptions) -> Routed:
+    routing, schedule = GreedyRouting(seed=options.seed)(instance)
+    return Routed("greedy", routing, schedule)
+
+
+def _trees(instance: Instance) -> Routed:
+    routing, packing = TreesRouting()(instance)
+    close = packing.load_us <= packing.bound_us * (1 + TreesRouting().packing.gap)
+    return Routed("trees", routing, None, "optimal packing" if close else "packing", packing.bound_us)
+
+
+def _milp(instance: Instance, options: StrategyOptions) -> Routed:
+    """The MILP, warm-started by the greedy; where a limit ends it before it finds anything, the greedy's routing."""
+    start, schedule = GreedyRouting(seed=options.seed)(instance)
+    limits = SolveOptions(
+        solver=options.solver,  # type: ignore[arg-type]
+        node_limit=options.milp_nodes,
+        time_limit_s=options.time_limit_s,
+        seed=options.seed,
+    )
+    routing, report = MilpRouting(solve=limits)(instance, start)
+    kept = schedule if set(routing.transfers) == set(start.transfers) else None
+    return Routed("milp", routing, kept, report.status.value, report.bound if report.status in _BOUNDED else None)
+
+
+_BOUNDED = (Status.OPTIMAL, Status.FEASIBLE, Status.TIMED_OUT)

@@ -1,0 +1,117 @@
+"""Small machines for tests: rings, lines, meshes, switches, boxes; and `instance_of` to put a collective on them.
+
+Every builder takes the rate (GB/s a lane) and the latency of a link. A pair's link is two one-way
+links, lower id first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from synth.collective import SHARED, Collective, CollectiveName
+from synth.instance import Instance, Symmetry
+from synth.paths import find_paths
+from synth.topology import Device, DeviceKind, Link, Topology
+
+GBPS = 10.0
+ALPHA_US = 1.0
+#: (gpu, gpu, lanes) of a DGX-1V's NVLink mesh.
+DGX1_NVLINK = (
+    (0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2),
+    (2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2),
+)  # fmt: skip
+
+
+def gpus(count: int, first: int = 0, node: int = 0) -> list[Device]:
+    """GPUs gpu<first>.. of one box, with ranks from `first` on."""
+    return [Device(f"gpu{rank}", DeviceKind.GPU, node, rank) for rank in range(first, first + count)]
+
+
+def both_ways(a: str, b: str, GBps: float = GBPS, alpha_us: float = ALPHA_US, gap_us: float = 0.0) -> list[Link]:
+    """A full duplex link: one Link each way."""
+    return [Link(a, b, "nvlink", GBps, alpha_us, gap_us), Link(b, a, "nvlink", GBps, alpha_us, gap_us)]
+
+
+def from_pairs(
+    name: str, count: int, pairs: Iterable[tuple[int, int]], GBps: float = GBPS, alpha_us: float = ALPHA_US
+) -> Topology:
+    """`count` GPUs of one box, joined full duplex as `pairs` says."""
+    links = [link for a, b in pairs for link in both_ways(f"gpu{a}", f"gpu{b}", GBps, alpha_us)]
+    return Topology(name, tuple(gpus(count)), tuple(links))
+
+
+def ring(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """GPU i is joined to GPU i+1, the last to the first (2 GPUs: one link)."""
+    pairs = [(i, (i + 1) % count) for i in range(count if count > 2 else count - 1)]
+    return from_pairs(f"ring{count}", count, pairs, GBps, alpha_us)
+
+
+def line(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """A ring with the link between last and first cut."""
+    return from_pairs(f"line{count}", count, [(i, i + 1) for i in range(count - 1)], GBps, alpha_us)
+
+
+def full(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """Every two GPUs joined directly."""
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    return from_pairs(f"full{count}", count, pairs, GBps, alpha_us)
+
+
+def mesh(rows: int, columns: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """A grid; GPU r*columns+c stands in row r, column c."""
+    pairs = [(r * columns + c, r * columns + c + 1) for r in range(rows) for c in range(columns - 1)]
+    pairs += [(r * columns + c, (r + 1) * columns + c) for r in range(rows - 1) for c in range(columns)]
+    return from_pairs(f"mesh{rows}x{columns}", rows * columns, pairs, GBps, alpha_us)
+
+
+def star(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """GPUs around one NVSwitch; a path has two links, so its latency is twice `alpha_us`."""
+    links = [link for rank in range(count) for link in both_ways(f"gpu{rank}", "switch", GBps, alpha_us)]
+    return Topology(f"star{count}", (*gpus(count), Device("switch", DeviceKind.NVSWITCH)), tuple(links))
+
+
+def dgx1(GBps: float = 22.0, alpha_us: float = 0.7) -> Topology:
+    """The NVLink mesh of a DGX-1V: 8 GPUs, 6 lanes each; the lanes of a pair are one link of their sum."""
+    links = [link for a, b, lanes in DGX1_NVLINK for link in both_ways(f"gpu{a}", f"gpu{b}", lanes * GBps, alpha_us)]
+    return Topology("dgx1-mesh", tuple(gpus(8)), tuple(links))
+
+
+def two_boxes(box: Topology, nic_gpus: Iterable[int] = (0,), GBps: float = GBPS, alpha_us: float = 2.0) -> Topology:
+    """Two copies of a one-box topology; each GPU of `nic_gpus` has a NIC of its own, and one network joins the NICs.
+
+    All of a box's GPUs reach the NIC's GPU only over their own links: a NIC hangs directly on its GPU.
+    """
+    devices: list[Device] = [Device("network", DeviceKind.NETWORK, -1)]
+    links: list[Link] = []
+    for node in range(2):
+        name = {device.id: device.id for device in box.devices}
+        if node:
+            name = {
+                d.id: f"gpu{(d.rank or 0) + box.num_ranks}" if d.rank is not None else f"{d.id}.1" for d in box.devices
+            }
+        for device in box.devices:
+            rank = None if device.rank is None else device.rank + node * box.num_ranks
+            devices.append(Device(name[device.id], device.kind, node, rank))
+        for link in box.links:
+            links.append(Link(name[link.src], name[link.dst], link.kind, link.GBps, link.alpha_us, link.gap_us))
+        for rank in nic_gpus:
+            nic = f"nic{rank + node * box.num_ranks}"
+            devices.append(Device(nic, DeviceKind.NIC, node))
+            links += both_ways(name[f"gpu{rank}"], nic, GBps, alpha_us) + both_ways(nic, "network", GBps, alpha_us)
+    return Topology(f"2x{box.name}", tuple(devices), tuple(links))
+
+
+def instance_of(
+    topology: Topology,
+    name: CollectiveName | str,
+    per_rank: int = 1,
+    chunk_bytes: float = 1e6,
+    *,
+    root: int | None = None,
+    symmetries: tuple[Symmetry, ...] = (),
+) -> Instance:
+    """The collective on all of the topology's paths; `per_rank` chunks of a rank's share, or of the vector without shares."""
+    kind = CollectiveName(name)
+    chunks = per_rank * topology.num_ranks if kind in SHARED else per_rank
+    collective = Collective(kind, topology.num_ranks, chunks, root)
+    return Instance(topology, collective, find_paths(topology), chunk_bytes, symmetries)
