@@ -4,6 +4,9 @@ The ingress bound (docs/formulation.md, eq. 15): a set S of GPUs that has to tak
 microsecond in (the minimum cut from everybody else, on the links that paths use) needs at least D / B. It is evaluated for
 every single GPU and every node, and for what has to leave them. The latency bound is the longest shortest path in alpha
 between a source and a destination. Both hold for any algorithm over the paths of `find_paths`.
+
+For allreduce, the figure quoted is the limit of algorithms that reduce each piece at one rank and broadcast it from there (eq. 28):
+over any parting of the ranks into k sets, every byte enters k - 1 of them on its way up and k - 1 on its way down.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import csgraph_from_dense, maximum_flow, shortest_path
 
 from synth.collective import Collective, CollectiveName
@@ -46,7 +49,24 @@ def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Pa
                 us_per_byte = share / _bytes_per_us(topology, paths, ranks, reverse=reverse)
                 if us_per_byte > best * (1 + 1e-9):
                     best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
+    if collective.name is CollectiveName.ALLREDUCE:
+        for name, sets in _partings(topology):
+            rate = sum(_bytes_per_us(topology, paths, ranks, reverse=False) for ranks in sets)
+            us_per_byte = 2 * (len(sets) - 1) / rate
+            if us_per_byte > best * (1 + 1e-9):
+                best = us_per_byte
+                what = f"limit of reducing each piece at one rank and broadcasting it: what must get into all {name}"
     return Bound(_latency_us(topology, collective, paths), best, what)
+
+
+def _partings(topology: Topology) -> list[tuple[str, list[frozenset[int]]]]:
+    """Ways to part the ranks: each by itself, and by node where there are several."""
+    single = [frozenset({rank}) for rank in range(topology.num_ranks)]
+    by_node = [
+        frozenset(rank for rank in range(topology.num_ranks) if topology.node_of(rank) == node)
+        for node in sorted({gpu.node for gpu in topology.gpus})
+    ]
+    return [("GPUs", single)] + ([("nodes", by_node)] if len(by_node) > 1 else [])
 
 
 def _sets(topology: Topology) -> list[tuple[str, frozenset[int]]]:
@@ -92,7 +112,7 @@ def _bytes_per_us(topology: Topology, paths: Sequence[Path], ranks: frozenset[in
     unit = total / _SCALE
     whole = np.minimum(np.ceil(np.array(list(capacity.values())) / unit), _SCALE).astype(np.int32)
     size = len(place) + 2
-    flow = maximum_flow(csr_matrix((whole, (rows, columns)), shape=(size, size)), outside, inside)
+    flow = maximum_flow(csr_array((whole, (rows, columns)), shape=(size, size)), outside, inside)
     return float(flow.flow_value) * unit
 
 

@@ -35,7 +35,8 @@ def split_range(sizes: Sequence[int], times_us: Sequence[Mapping[int, float]], m
                 total += math.log(max(times[sizes[last]], 1e-6))
                 if total < cost[first][last][0] - 1e-12:
                     cost[first][last] = (total, candidate)
-    best: list[dict[int, tuple[float, list[Segment]]]] = [{0: (0.0, [])}] + [{} for _ in range(count)]
+    best: list[dict[int, tuple[float, list[Segment]]]] = [{} for _ in range(count + 1)]
+    best[0][0] = (0.0, [])
     for end in range(1, count + 1):
         for first in range(end):
             price, candidate = cost[first][end - 1]

@@ -65,7 +65,9 @@ def _files(
 ) -> tuple[list[Segment], list[FilePlan]]:
     """The split of the sizes and its files; a candidate that a runtime could not hold gives way to the next best."""
     times = [dict(entry.times_us) for entry in scored]
-    refusal = NoAnswerError(f"--chunks: no chunk count serves all sizes of {request.collective}; name one with --chunks")
+    refusal = NoAnswerError(
+        f"--chunks: no chunk count serves all sizes of {request.collective}; name one with --chunks"
+    )
     while segments := split_range(sizes, times, MAX_FILES):
         files: list[FilePlan] = []
         for position, segment in enumerate(segments):
@@ -191,7 +193,9 @@ def _notes(request: Request, search: Search, bound: Bound) -> list[str]:
     asked = search.asked_count()
     if asked is not None:
         sizes = search.sizes()
-        size = first_indivisible(request.collective, request.topology.num_ranks, asked * (request.instances or 1), sizes)
+        size = first_indivisible(
+            request.collective, request.topology.num_ranks, asked * (request.instances or 1), sizes
+        )
         if size is not None:
             notes.append(
                 f"warning: {asked} chunks do not divide a buffer of {format_size(size)}: "

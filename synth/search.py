@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from synth.build import build_instance
-from synth.candidates import Candidate, anchors, candidates, with_count
+from synth.candidates import Candidate, anchors, candidates
 from synth.chunks import chunk_counts, divides, range_sizes
 from synth.collective import ROOTED, SHARED, Collective
 from synth.instance import Instance

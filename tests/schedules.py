@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from dataclasses import replace
 
 from synth.collective import CollectiveName
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Schedule, Transfer, predecessors
 from synth.timing import Message, retime
 
 
@@ -35,9 +35,53 @@ def direct_schedule(instance: Instance) -> Schedule:
     return retime(instance, messages)
 
 
-def shrink(instance: Instance, chunk_bytes: float) -> Instance:
-    """The same problem with other chunks."""
-    return replace(instance, chunk_bytes=chunk_bytes)
+def random_schedule(instance: Instance, draw: random.Random, most_together: int = 1) -> Schedule:
+    """Random trees in a random causal order; up to `most_together` chunks that are ready for one path travel together."""
+    transfers = []
+    collective = instance.collective
+    for demand in instance.demands:
+        if collective.combining:
+            edges = _random_tree(instance.reversed(), demand.source, demand.dests, draw)
+            transfers += [Transfer(demand.chunk, path, True) for path in edges]
+        if not collective.combining or collective.name is CollectiveName.ALLREDUCE:
+            edges = _random_tree(instance, demand.source, demand.dests, draw)
+            transfers += [Transfer(demand.chunk, path) for path in edges]
+    return retime(instance, _random_order(instance, transfers, draw, most_together))
+
+
+def _random_tree(instance: Instance, source: int, dests: frozenset[int], draw: random.Random) -> list[int]:
+    """Paths of a random tree from the source, cut to what leads to a destination."""
+    parent: dict[int, int] = {}
+    reached = {source}
+    while not dests <= reached:
+        leaving = [path for rank in sorted(reached) for path in instance.outgoing[rank] if path.dst not in reached]
+        path = draw.choice(leaving)
+        parent[path.dst] = path.index
+        reached.add(path.dst)
+    used = set()
+    for dest in sorted(dests):
+        while dest != source:
+            used.add(parent[dest])
+            dest = instance.paths[parent[dest]].src
+    return sorted(used)
+
+
+def _random_order(
+    instance: Instance, transfers: list[Transfer], draw: random.Random, most_together: int
+) -> list[Message]:
+    before = predecessors(instance, transfers)
+    waiting = sorted(transfers)
+    done: set[Transfer] = set()
+    messages = []
+    while waiting:
+        ready = [transfer for transfer in waiting if done.issuperset(before[transfer])]
+        first = draw.choice(ready)
+        alike = [t for t in ready if (t.path, t.reduce) == (first.path, first.reduce) and t != first]
+        sent = [first, *alike[: draw.randint(0, most_together - 1)]]
+        messages.append(Message(tuple(sorted(transfer.chunk for transfer in sent)), first.path, first.reduce))
+        done.update(sent)
+        waiting = [transfer for transfer in waiting if transfer not in done]
+    return messages
 
 
 def _levels(instance: Instance, together: bool) -> list[Message]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.ir import Schedule, Send
 from synth.lowering.messages import Message, subchunk
-from synth.lowering.options import MAX_CHANNELS, THREADBLOCK_GBPS, LoweringOptions
+from synth.lowering.options import MAX_CHANNELS, THREADBLOCK_GBPS, LoweringOptions, Protocol
 
 #: A share this little above a whole number of threadblocks is rounding of the description, not bandwidth.
 _ROUNDING = 1e-6
@@ -22,15 +24,37 @@ _ROUNDING = 1e-6
 
 def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
     """Parallel channels of every path that the schedule uses: what was asked for, or what its bandwidth needs."""
-    messages = Counter(send.path for send in schedule.sends)
-    users = Counter(link for path in messages for link in instance.paths[path].links)
+    chunks: Counter[int] = Counter()
+    for send in schedule.sends:
+        chunks[send.path] += len(send.chunks)
+    needed = _channels_needed(instance, chunks, options.protocol)
     result = {}
-    for path, count in sorted(messages.items()):
-        links = instance.paths[path].links
-        share = min(instance.topology.links[link].GBps / users[link] for link in links)
-        driven = THREADBLOCK_GBPS[options.protocol] * options.instances
-        needed = math.ceil(share / driven - _ROUNDING)
-        result[path] = max(1, min(count, options.channels or needed))
+    for path, count in sorted(chunks.items()):
+        wanted = options.channels or math.ceil(needed[path] / options.instances - _ROUNDING)
+        result[path] = max(1, min(count, wanted))
+    return result
+
+
+def useful_instances(instance: Instance, schedule: Schedule, protocol: Protocol) -> int:
+    """The least number of instances that lets every path run at its share of bandwidth, chunks permitting: 1 or more.
+
+    A path that carries one chunk can only be driven by several threadblocks if the chunk is cut, which instances do.
+    """
+    chunks: Counter[int] = Counter()
+    for send in schedule.sends:
+        chunks[send.path] += len(send.chunks)
+    needed = _channels_needed(instance, chunks, protocol)
+    return max((math.ceil(needed[path] / count - _ROUNDING) for path, count in chunks.items()), default=1)
+
+
+def _channels_needed(instance: Instance, used: Iterable[int], protocol: Protocol) -> dict[int, int]:
+    """For every used path, the threadblocks that drive its share of its narrowest link."""
+    paths = sorted(used)
+    users = Counter(link for path in paths for link in instance.paths[path].links)
+    result = {}
+    for path in paths:
+        share = min(instance.topology.links[link].GBps / users[link] for link in instance.paths[path].links)
+        result[path] = max(1, math.ceil(share / THREADBLOCK_GBPS[protocol] - _ROUNDING))
     return result
 
 
@@ -74,7 +98,7 @@ def deal_messages(
     if numbering.width * options.instances > MAX_CHANNELS:
         used = f"{options.instances} with {numbering.width} channels each"
         raise NoAnswerError(f"--instances: {used}, expected at most {MAX_CHANNELS} channels in all")
-    sends = sorted(schedule.sends, key=lambda send: (send.start_us, send.path, send.chunks))
+    sends = _cut(schedule, parallel)
     chosen = _choose_channels(instance, sends, numbering)
     messages: list[Message] = []
     for send, channel in zip(sends, chosen, strict=True):
@@ -95,6 +119,18 @@ def deal_messages(
                 )
             )
     return messages, numbering.width
+
+
+def _cut(schedule: Schedule, parallel: dict[int, int]) -> list[Send]:
+    """The sends in order of start, cut into parts where a path has more channels than messages."""
+    messages = Counter(send.path for send in schedule.sends)
+    parts = []
+    for send in schedule.sends:
+        chunks = sorted(send.chunks)
+        count = min(len(chunks), math.ceil(parallel[send.path] / messages[send.path]))
+        ends = [len(chunks) * part // count for part in range(count + 1)]
+        parts += [send._replace(chunks=tuple(chunks[first:end])) for first, end in pairwise(ends)]
+    return sorted(parts, key=lambda send: (send.start_us, send.path, send.chunks))
 
 
 def _choose_channels(instance: Instance, sends: list[Send], numbering: ChannelMap) -> list[int]:

@@ -153,7 +153,7 @@ def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     messages = Counter(send.path for send in problem.schedule.sends)
     paths = problem.instance.paths
     return {
-        path: min(count * factor.get((paths[path].src, paths[path].dst), 1), messages[path])
+        path: max(count, min(count * factor.get((paths[path].src, paths[path].dst), 1), messages[path]))
         for path, count in draft.parallel.items()
     }
 

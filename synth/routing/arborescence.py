@@ -72,7 +72,7 @@ def min_arborescence(cost: Costs, root: int) -> Parents:
     np.fill_diagonal(work, np.inf)
     work[:, root] = np.inf
     size = len(work)
-    parent = np.argmin(work, axis=0).astype(np.int64)
+    parent: Parents = np.argmin(work, axis=0).astype(np.int64)
     parent[root] = -1
     component, num_components = _components(parent)
     if num_components == size:

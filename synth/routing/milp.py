@@ -17,7 +17,7 @@ from synth.milp import Model, Solution, SolveOptions, SolveReport, linear_sum, s
 from synth.milp.model import Variable
 from synth.paths import Path
 from synth.routing.relaxed import link_margins_us, relaxed_cost, routing_of, tree_of
-from synth.routing.scope import ROUNDING, Scope, scope_of
+from synth.routing.scope import ROUNDING, Scope, count_uses, scope_of
 
 #: What all transfers together may add to the objective, as a share of the least time possible: enough to prefer
 #: fewer transfers among equals, and no more than the gap at which a solve ends.
@@ -73,8 +73,8 @@ class MilpRouting:
         return best, solution.report.restated(best.relaxed_us, TIE_SHARE * model.variables[Finish()].lowBound)
 
     def estimate_size(self, instance: Instance) -> int:
-        """How many binaries the program has, without building it."""
-        return scope_of(instance, self.stretch, None).num_uses
+        """How many binaries the program has, without building it (an upper bound where there are over a thousand)."""
+        return count_uses(instance, self.stretch)
 
 
 def build(scope: Scope) -> Model:

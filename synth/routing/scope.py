@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from synth.instance import Demand, Instance
 from synth.ir import Routing
 from synth.paths import Path
@@ -12,6 +15,11 @@ from synth.routing.relaxed import distances_us, routing_of, shortest_routing, tr
 
 #: Times that differ by less than this share are equal (sums of a few hundred doubles keep 1e-13).
 ROUNDING = 1e-9
+#: Up to so many binaries the start's cost is worked out to count them: it takes longer than the count where there are more.
+_FEW = 1024
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,33 +62,69 @@ def scope_of(instance: Instance, stretch: float, warm_start: Routing | None) -> 
     better lies.
     """
     action = action_of(instance)
-    distance = distances_us(instance)
-    allowed = {demand.chunk: _within(instance, distance, demand, stretch) for demand in action.deciding}
-    start = _symmetric_start(instance, action, allowed, warm_start)
-    limit = start.relaxed_us * (1 + ROUNDING)
+    detours = Detours.of(instance)
+    near = {demand.chunk: detours.within(demand, stretch) for demand in action.deciding}
+    start = _symmetric_start(instance, action, near, warm_start)
+    allowed = {}
     for demand in action.deciding:
-        paths = allowed[demand.chunk]
-        allowed[demand.chunk] = tuple(path for path in paths if _detour_us(instance, distance, demand, path) <= limit)
-    return Scope(instance, action, allowed, distance, start)
+        kept = near[demand.chunk] & detours.up_to(demand, start.relaxed_us)
+        allowed[demand.chunk] = tuple(instance.paths[path] for path in sorted(kept))
+    return Scope(instance, action, allowed, detours.distance, start)
 
 
-def _within(instance: Instance, distance: list[dict[int, float]], demand: Demand, stretch: float) -> tuple[Path, ...]:
-    limit = stretch * max(distance[demand.source][dest] for dest in demand.dests) * (1 + ROUNDING)
-    return tuple(
-        path
-        for path in instance.paths
-        if path.dst != demand.source and _detour_us(instance, distance, demand, path) <= limit
-    )
+def count_uses(instance: Instance, stretch: float) -> int:
+    """How many binaries the program has: exact where there are few, else before the start's cost has pruned any."""
+    detours = Detours.of(instance)
+    action = action_of(instance)
+    total = sum(len(detours.within(demand, stretch)) for demand in action.deciding)
+    return total if total > _FEW else scope_of(instance, stretch, None).num_uses
 
 
-def _detour_us(instance: Instance, distance: list[dict[int, float]], demand: Demand, path: Path) -> float:
-    """Latency of the shortest way from the demand's source over the path to whichever destination is nearest then."""
-    onward = min(distance[path.dst][dest] for dest in demand.dests)
-    return distance[demand.source][path.src] + path.latency_us(instance.chunk_bytes) + onward
+@dataclass(frozen=True)
+class Detours:
+    """Latencies of the shortest ways over given paths, as arrays over all paths: one row operation a demand."""
+
+    distance: list[dict[int, float]]
+    between: Floats
+    """(R, R): `distance` as a matrix."""
+    src: Whole
+    dst: Whole
+    latency_us: Floats
+
+    @classmethod
+    def of(cls, instance: Instance) -> Detours:
+        """The detours of an instance at its chunk size."""
+        distance = distances_us(instance)
+        ranks = range(instance.num_ranks)
+        return cls(
+            distance,
+            np.array([[distance[src][dst] for dst in ranks] for src in ranks]),
+            np.array([path.src for path in instance.paths]),
+            np.array([path.dst for path in instance.paths]),
+            np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths]),
+        )
+
+    def shortest_us(self, demand: Demand) -> Floats:
+        """For each path: the shortest way from the demand's source over it to whichever destination is nearest then.
+
+        Infinite for paths back into the source.
+        """
+        onward = self.between[:, sorted(demand.dests)].min(axis=1)
+        lengths = self.between[demand.source, self.src] + self.latency_us + onward[self.dst]
+        return np.where(self.dst == demand.source, np.inf, lengths)
+
+    def within(self, demand: Demand, stretch: float) -> frozenset[int]:
+        """The paths whose shortest way is at most `stretch` times the way to the farthest destination."""
+        farthest = float(self.between[demand.source, sorted(demand.dests)].max())
+        return self.up_to(demand, stretch * farthest)
+
+    def up_to(self, demand: Demand, limit_us: float) -> frozenset[int]:
+        """The paths whose shortest way is no longer than `limit_us`."""
+        return frozenset(np.flatnonzero(self.shortest_us(demand) <= limit_us * (1 + ROUNDING)).tolist())
 
 
 def _symmetric_start(
-    instance: Instance, action: Action, allowed: dict[int, tuple[Path, ...]], warm_start: Routing | None
+    instance: Instance, action: Action, allowed: dict[int, frozenset[int]], warm_start: Routing | None
 ) -> Routing:
     """The cheaper of shortest paths and the warm start, each made symmetric from its deciding chunks."""
     given = [shortest_routing(instance)] + ([warm_start] if warm_start is not None else [])
@@ -91,6 +135,6 @@ def _symmetric_start(
             if transfer.chunk in used:
                 used[transfer.chunk].append(transfer.path)
         trees = {demand.chunk: tree_of(instance, demand, used[demand.chunk]) for demand in action.deciding}
-        if all(tree <= {path.index for path in allowed[chunk]} for chunk, tree in trees.items()):
+        if all(tree <= allowed[chunk] for chunk, tree in trees.items()):
             starts.append(routing_of(instance, action.expand(trees)))
     return min(starts, key=lambda routing: routing.relaxed_us)

@@ -1,0 +1,83 @@
+"""Whatever the machine, the collective, the schedule and the options: the program passes the judge."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.collective import ROOTED, CollectiveName
+from synth.instance import Instance
+from synth.lowering import LoweringOptions, lower, lowered_collective
+from synth.timing import check_schedule
+from synth.topology import Topology
+from synth.verify import verify_algo
+from tests import graphs
+from tests.schedules import random_schedule, tree_schedule
+
+MACHINES: list[Topology] = [
+    graphs.ring(2),
+    graphs.ring(4),
+    graphs.line(4),
+    graphs.full(4),
+    graphs.star(4),
+    graphs.mesh(2, 3),
+    graphs.full(3, GBps=60.0),
+    graphs.two_boxes(graphs.ring(3), (0, 1)),
+    graphs.two_boxes(graphs.full(2), (0, 1)),
+]
+RUNTIMES = ("msccl", "executor", "rccl")
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Instance:
+    """A collective on a small machine, with few or many small or large chunks."""
+    machine = draw(st.sampled_from(MACHINES))
+    name = draw(st.sampled_from(CollectiveName))
+    root = draw(st.integers(0, machine.num_ranks - 1)) if name in ROOTED else None
+    return graphs.instance_of(machine, name, draw(st.integers(1, 6)), draw(st.sampled_from([1e2, 1e6])), root=root)
+
+
+@st.composite
+def options(draw: st.DrawFn, collective: CollectiveName) -> LoweringOptions:
+    """Any way to lower the collective."""
+    return LoweringOptions(
+        runtime=draw(st.sampled_from(RUNTIMES)),  # type: ignore[arg-type]
+        protocol=draw(st.sampled_from(["Simple", "LL", "LL128"])),  # type: ignore[arg-type]
+        inplace=collective is not CollectiveName.ALLTOALL and draw(st.booleans()),
+        both_layouts=draw(st.booleans()),
+        instances=draw(st.integers(1, 2)),
+        channels=draw(st.sampled_from([None, 1, 3])),
+    )
+
+
+@settings(max_examples=300)
+@given(st.data(), instances(), st.integers(0, 2**32), st.sampled_from([1, 3, 6]))
+def test_any_schedule_lowers_to_a_program_that_passes_the_judge(
+    data: st.DataObject, instance: Instance, seed: int, most_together: int
+) -> None:
+    schedule = random_schedule(instance, random.Random(seed), most_together)
+    check_schedule(instance, schedule)
+    chosen = data.draw(options(instance.collective.name))
+    algo = lower(instance, schedule, chosen)
+    verify_algo(algo, lowered_collective(instance.collective, chosen), runtime=chosen.runtime)
+
+
+@pytest.mark.parametrize("inplace", [False, True], ids=["apart", "in place"])
+@pytest.mark.parametrize("together", [False, True], ids=["single", "together"])
+@pytest.mark.parametrize("name", CollectiveName)
+def test_every_collective_on_a_large_mesh(name: CollectiveName, together: bool, inplace: bool) -> None:
+    if name is CollectiveName.ALLTOALL and inplace:
+        pytest.skip("alltoall has no in-place call")
+    instance = graphs.instance_of(graphs.dgx1(), name, 4, root=3 if name in ROOTED else None)
+    schedule = tree_schedule(instance, together=together)
+    chosen = LoweringOptions(inplace=inplace)
+    verify_algo(lower(instance, schedule, chosen), lowered_collective(instance.collective, chosen))
+
+
+def test_the_same_schedule_gives_the_same_program() -> None:
+    instance = graphs.instance_of(graphs.mesh(2, 3), "allreduce", 12)
+    programs = [lower(instance, random_schedule(instance, random.Random(5), 3), LoweringOptions()) for _ in range(2)]
+    assert programs[0] == programs[1]
