@@ -10,8 +10,9 @@ from synth.default_sketch import default_sketch
 from synth.errors import InputError
 from synth.instance import Instance, Symmetry
 from synth.paths import Path, find_paths
-from synth.reductions.symmetry import find_symmetries, free_group, from_offsets
+from synth.reductions.symmetry import find_symmetries, from_offsets
 from synth.sketch import Sketch, apply_sketch
+from synth.symmetry import free_group
 from synth.topology import DeviceKind, Topology
 
 

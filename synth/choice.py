@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: What one more file must save, as a share of one size's time: files cost load time and a reader's attention.
-_FILE_PENALTY = 0.02
+#: What one more file must save, as a share of one size's cost: files cost load time and a reader's attention.
+_FILE_PENALTY = 0.005
 
 
 class Segment(NamedTuple):
@@ -18,21 +18,21 @@ class Segment(NamedTuple):
     last: int
 
 
-def split_range(sizes: Sequence[int], times_us: Sequence[Mapping[int, float]], max_files: int) -> list[Segment]:
-    """The segments, in order, that cover all `sizes` with the least sum of log times (plus a small price a file).
+def split_range(sizes: Sequence[int], costs: Sequence[Mapping[int, float]], max_files: int) -> list[Segment]:
+    """The segments, in order, that cover all `sizes` with the least sum of log costs (plus a small price a file).
 
-    `times_us[k]` maps a size to what candidate k takes for it; a size that it does not have is one the candidate cannot serve.
-    Empty if no split covers every size.
+    `costs[k]` maps a size to what candidate k costs there (us, or any score like it); a size that it does not have is one the
+    candidate cannot serve. Empty if no split covers every size.
     """
     count = len(sizes)
     cost: list[list[tuple[float, int]]] = [[(math.inf, -1)] * count for _ in range(count)]
     for first in range(count):
-        for candidate, times in enumerate(times_us):
+        for candidate, known in enumerate(costs):
             total = _FILE_PENALTY
             for last in range(first, count):
-                if sizes[last] not in times:
+                if sizes[last] not in known:
                     break
-                total += math.log(max(times[sizes[last]], 1e-6))
+                total += math.log(max(known[sizes[last]], 1e-6))
                 if total < cost[first][last][0] - 1e-12:
                     cost[first][last] = (total, candidate)
     best: list[dict[int, tuple[float, list[Segment]]]] = [{} for _ in range(count + 1)]

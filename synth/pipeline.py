@@ -64,7 +64,7 @@ def _files(
     progress: Callable[[Progress], None],
 ) -> tuple[list[Segment], list[FilePlan]]:
     """The split of the sizes and its files; a candidate that a runtime could not hold gives way to the next best."""
-    times = [dict(entry.times_us) for entry in scored]
+    times = [entry.scores() for entry in scored]
     refusal = NoAnswerError(
         f"--chunks: no chunk count serves all sizes of {request.collective}; name one with --chunks"
     )
@@ -160,7 +160,7 @@ def _rows(search: Search, chosen: Sequence[tuple[Scored, Segment]], bound: Bound
                     time_us=taken,
                     algbw_GBps=algbw,
                     busbw_GBps=algbw * factor,
-                    schedule_us=entry.clock.time_us(size),
+                    schedule_us=entry.schedules_us[size],
                     bound_us=limit,
                     efficiency=limit / taken if taken > 0 else 1.0,
                     file=file,

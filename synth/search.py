@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from synth.build import build_instance
 from synth.candidates import Candidate, anchors, candidates
 from synth.chunks import chunk_counts, divides, range_sizes
 from synth.collective import ROOTED, SHARED, Collective
 from synth.instance import Instance
+from synth.milp import SolveOptions
 from synth.paths import Path
 from synth.protocols import under_protocol
 from synth.request import Progress, Request
 from synth.routing.milp import MilpRouting
+from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages
 from synth.strategies import AUTO_MILP_BINARIES, StrategyOptions, strategy
 from synth.timing import Replay, messages_of
@@ -24,17 +27,30 @@ from synth.units import format_size
 _REACH = 1 << 8
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
+#: Protocol latencies are estimates until files are simulated; the schedule is exact.
+_SAY_OF_PROTOCOL = 0.1
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A solution under a protocol, and what it takes at each size that it can serve: us, by bytes."""
+    """A solution under a protocol, and what it takes at each size that it can serve, in us by bytes: `times_us` as the
+    protocol has it, `schedules_us` as the machine alone does (cost level 2).
+    """
 
     solution: Solution
     candidate: Candidate
     protocol: str
     times_us: dict[int, float]
-    clock: Clock
+    schedules_us: dict[int, float]
+
+    def scores(self) -> dict[int, float]:
+        """What the choice goes by: the exact schedule, with a tenth of the say (in logarithms) for the protocol's estimate,
+        which decides between protocols and between schedules that are nearly equal.
+        """
+        return {
+            size: self.schedules_us[size] ** (1 - _SAY_OF_PROTOCOL) * taken**_SAY_OF_PROTOCOL
+            for size, taken in self.times_us.items()
+        }
 
 
 class Ledger:
@@ -86,6 +102,13 @@ class Search:
             best[size] = min(best.get(size, float("inf")), solution.schedule.makespan_us)
             scored += self._score(candidate, solution)
         return scored
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stages after routing, with the solver that was asked for."""
+        limits = SolveOptions(solver=self.request.solver, node_limit=200, seed=self.request.seed)  # type: ignore[arg-type]
+        exact = MilpScheduling(solve=limits, max_binaries=200)
+        return Stages(scheduling=Scheduling(exact=exact), watch=self.ledger.enter)
 
     def collective(self, count: int) -> Collective:
         """The request's collective cut by `count` (per rank where ranks have shares)."""
@@ -142,7 +165,7 @@ class Search:
         instance = self._instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
         options = StrategyOptions(seed=self.request.seed, solver=self.request.solver, time_limit_s=left)
-        solution = Stages(watch=self.ledger.enter)(instance, strategy(candidate.strategy, options))
+        solution = self.stages(instance, strategy(candidate.strategy, options))
         self.ledger.enter("scoring")
         return solution
 
@@ -152,10 +175,11 @@ class Search:
         served = [size for size in near if self._serves(candidate.count, size)]
         scored = []
         clock = Clock(solution)
+        schedules = {size: clock.time_us(size) for size in served}
         for protocol in self._protocols(anchor):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = {size: clock.time_us(size, protocol) for size in usable}
-            scored.append(Scored(solution, candidate, protocol, times, clock))
+            scored.append(Scored(solution, candidate, protocol, times, schedules))
         return scored
 
     def _serves(self, count: int, size: int) -> bool:

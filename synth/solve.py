@@ -14,7 +14,7 @@ from synth.ir import Routing, Schedule
 from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.reverse import reverse_routing, reverse_schedule
-from synth.scheduling.contiguity import Contiguity
+from synth.scheduling import Scheduling
 from synth.timing import check_routing, check_schedule
 
 
@@ -44,7 +44,7 @@ class Solution:
     ordered_us: float
     relaxed_us: float
     bound_us: float | None
-    scheduled_by: str = "contiguity"
+    scheduled_by: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Stages:
     """The stages after routing, with their options; `watch` is told the name of each stage that begins."""
 
     ordering: Ordering = field(default_factory=Ordering)
-    contiguity: Contiguity = field(default_factory=Contiguity)
+    scheduling: Scheduling = field(default_factory=Scheduling)
     watch: Callable[[str], None] = lambda stage: None
 
     def __call__(self, instance: Instance, strategy: Strategy) -> Solution:
@@ -90,7 +90,7 @@ class Stages:
         schedule, rule = ordered
         check_schedule(instance, schedule, routing)
         self.watch("scheduling")
-        scheduled = self.contiguity(instance, schedule)
+        scheduled, scheduled_by = self.scheduling(instance, schedule)
         check_schedule(instance, scheduled, routing)
         return Solution(
             instance,
@@ -101,4 +101,5 @@ class Stages:
             schedule.makespan_us,
             routed.routing.relaxed_us,
             routed.bound_us,
+            scheduled_by,
         )

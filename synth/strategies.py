@@ -14,7 +14,7 @@ from synth.solve import Routed, Strategy
 
 STRATEGIES = ("auto", "milp", "trees", "greedy")
 #: Binaries up to which `auto` tries the MILP beside the others: it then ends in about a second.
-AUTO_MILP_BINARIES = 150
+AUTO_MILP_BINARIES = 400
 
 
 @dataclass(frozen=True)

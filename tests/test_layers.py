@@ -32,6 +32,7 @@ VALUES = frozenset(
         "protocols",
         "request",
         "sketch",
+        "symmetry",
         "timing",
         "topology",
         "units",

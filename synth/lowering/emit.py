@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from msccl_xml.limits import coll_spelling
@@ -30,7 +31,8 @@ def make_target(collective: Collective, topology_name: str, options: LoweringOpt
     """The document's head; the name is safe in a file name and as short as microsoft/msccl keeps it."""
     both = options.both_layouts and options.runtime != "msccl" and collective.in_place_shift(0) is not None
     tail = f"-{options.protocol}-{collective.chunks}"
-    head = f"synth-{collective.name}-{topology_name}"[: MAX_NAME - len(tail)]
+    machine = re.sub(r"[^A-Za-z0-9._\[\],-]+", "-", topology_name)
+    head = f"synth-{collective.name}-{machine}"[: MAX_NAME - len(tail)]
     return Target(
         collective=collective,
         name=safe_name(options.name or head + tail),

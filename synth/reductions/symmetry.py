@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from synth.instance import Symmetry
 from synth.paths import Path
 from synth.reductions.automorphism import Budget, DeviceGraph, extend
+from synth.symmetry import free_group, orbits
 from synth.topology import Topology
 
 #: Looks at a link that a search may take: about two seconds, and far more than machines of some hundred devices need.
@@ -58,63 +59,6 @@ def from_offsets(
         sensible = group > 0 and count % group == 0
         result.append(verifier.symmetry(_rotation(count, group, offset)) if sensible else None)
     return tuple(result)
-
-
-def identity(num_ranks: int, num_paths: int, num_links: int) -> Symmetry:
-    """The symmetry that leaves everything in place."""
-    return Symmetry(tuple(range(num_ranks)), tuple(range(num_paths)), tuple(range(num_links)))
-
-
-def after(second: Symmetry, first: Symmetry) -> Symmetry:
-    """The symmetry that does `first`, then `second`."""
-    return Symmetry(
-        tuple(second.ranks[rank] for rank in first.ranks),
-        tuple(second.paths[path] for path in first.paths),
-        tuple(second.links[link] for link in first.links),
-    )
-
-
-def free_group(generators: Sequence[Symmetry]) -> tuple[Symmetry, ...] | None:
-    """Every member of the generated group, the identity first; None where the group does not act freely on the ranks.
-
-    A free group has at most as many members as there are ranks, so this ends early on large groups.
-    """
-    if not generators:
-        return None
-    first = generators[0]
-    unit = identity(len(first.ranks), len(first.paths), len(first.links))
-    members = {unit: None}
-    frontier = [unit]
-    while frontier:
-        grown: list[Symmetry] = []
-        for member in frontier:
-            for generator in generators:
-                product = after(generator, member)
-                if product in members:
-                    continue
-                if any(rank == image for rank, image in enumerate(product.ranks)) or len(members) == len(unit.ranks):
-                    return None
-                members[product] = None
-                grown.append(product)
-        frontier = grown
-    return tuple(members)
-
-
-def orbits(size: int, permutations: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    """For each of 0..size-1 the smallest element of its orbit under the group that the permutations generate."""
-    parent = list(range(size))
-
-    def root(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    for permutation in permutations:
-        for item, image in enumerate(permutation):
-            low, high = sorted((root(item), root(image)))
-            parent[high] = low
-    return tuple(root(item) for item in range(size))
 
 
 class _Verifier:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from synth.instance import Demand, Instance, Symmetry
-from synth.reductions.symmetry import free_group, identity
+from synth.symmetry import free_group, identity
 
 
 @dataclass(frozen=True, slots=True)

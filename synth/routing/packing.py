@@ -19,15 +19,14 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
-from synth.instance import Instance
+from synth.instance import Instance, Symmetry
 from synth.milp.lp import solve_lp
 from synth.routing.arborescence import cheapest_tree
+from synth.symmetry import free_group, identity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: A group larger than this is not enumerated; routing then does without symmetry.
-_MAX_GROUP = 512
 #: Share of a link price that decides between trees of equal price: shallow ones first.
 _TIE = 1e-6
 
@@ -126,48 +125,25 @@ def commodities_of(instance: Instance) -> tuple[Commodity, ...]:
 
 
 class _Element(NamedTuple):
-    """One symmetry of the machine, as arrays: rank, path and link images, and the images of commodities."""
+    """One symmetry of the machine, as arrays: path and link images, and the images of commodities."""
 
-    ranks: Ints
     paths: Ints
     links: Ints
     commodities: Ints
 
 
 def _group(instance: Instance, commodities: tuple[Commodity, ...]) -> list[_Element]:
-    """All products of the instance's symmetries that map commodities to commodities; the identity alone if they are too many."""
+    """The group that those of the instance's symmetries make that map commodities to commodities, the identity included."""
     place = {(commodity.source, commodity.dests): index for index, commodity in enumerate(commodities)}
 
-    def element(ranks: Ints, paths: Ints, links: Ints) -> _Element | None:
-        images = []
-        for commodity in commodities:
-            image = (int(ranks[commodity.source]), frozenset(int(ranks[rank]) for rank in commodity.dests))
-            if image not in place:
-                return None
-            images.append(place[image])
-        return _Element(ranks, paths, links, np.array(images, dtype=np.int64))
+    def images(symmetry: Symmetry) -> list[int | None]:
+        ranks = symmetry.ranks
+        return [place.get((ranks[c.source], frozenset(ranks[dest] for dest in c.dests))) for c in commodities]
 
-    identity = element(
-        np.arange(instance.num_ranks), np.arange(len(instance.paths)), np.arange(len(instance.topology.links))
-    )
-    assert identity is not None
-    generators = [
-        made
-        for symmetry in instance.symmetries
-        if (made := element(np.array(symmetry.ranks), np.array(symmetry.paths), np.array(symmetry.links))) is not None
-    ]
-    elements = {tuple(identity.paths.tolist()): identity}
-    frontier = [identity]
-    for known in frontier:
-        for generator in generators:
-            product = _Element(*(after[before] for after, before in zip(generator, known, strict=True)))
-            key = tuple(product.paths.tolist())
-            if key not in elements:
-                if len(elements) >= _MAX_GROUP:
-                    return [identity]
-                elements[key] = product
-                frontier.append(product)
-    return list(elements.values())
+    kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry)]
+    alone = (identity(instance.num_ranks, len(instance.paths), len(instance.topology.links)),)
+    members = free_group(kept) or alone
+    return [_Element(np.array(m.paths), np.array(m.links), np.array(images(m), dtype=np.int64)) for m in members]
 
 
 @dataclass(frozen=True)

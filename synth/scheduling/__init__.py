@@ -1,1 +1,7 @@
-"""Scheduling: contiguity and exact times."""
+"""Scheduling: which chunks travel together, and exactly when."""
+
+from synth.scheduling.contiguity import Contiguity
+from synth.scheduling.milp import MilpScheduling
+from synth.scheduling.stage import Scheduling
+
+__all__ = ["Contiguity", "MilpScheduling", "Scheduling"]

@@ -9,7 +9,8 @@ import pytest
 
 from synth.instance import Symmetry
 from synth.paths import Path, find_paths
-from synth.reductions.symmetry import after, find_symmetries, free_group, from_offsets, identity, orbits
+from synth.reductions.symmetry import find_symmetries, from_offsets
+from synth.symmetry import after, free_group, identity, orbits
 from synth.topology import Topology, replicate
 from tests.graphs import dgx1, from_pairs, full, line, mesh, ring, star, two_boxes
 

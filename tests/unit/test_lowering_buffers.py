@@ -1,0 +1,111 @@
+"""Where chunks live: names of memory, scratch and its reuse, local copies."""
+
+from __future__ import annotations
+
+import pytest
+
+from msccl_xml.model import Buffer
+from synth.collective import Collective, CollectiveName
+from synth.instance import Instance
+from synth.ir import Schedule
+from synth.lowering import LoweringOptions, lower
+from synth.lowering.buffers import Layout, ScratchPool, Slot, own_copies
+from synth.lowering.messages import multiplied, subchunk
+from synth.timing import Message, retime
+from tests import graphs
+from tests.schedules import tree_schedule
+
+I, O, S = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "rank", "slot", "expected"),
+    [
+        ("allgather", None, 2, Slot(I, 1), Slot(O, 5)),
+        ("allgather", None, 2, Slot(O, 3), Slot(O, 3)),
+        ("reduce-scatter", None, 2, Slot(O, 1), Slot(I, 5)),
+        ("allreduce", None, 2, Slot(I, 3), Slot(O, 3)),
+        ("reduce", 0, 2, Slot(I, 3), Slot(I, 3)),
+        ("reduce", 2, 2, Slot(I, 3), Slot(O, 3)),
+        ("broadcast", 0, 2, Slot(O, 3), Slot(O, 3)),
+        ("gather", 1, 1, Slot(I, 1), Slot(O, 3)),
+        ("scatter", 1, 1, Slot(O, 1), Slot(I, 3)),
+        ("allgather", None, 2, Slot(S, 1), Slot(S, 1)),
+    ],
+)
+def test_in_place_one_memory_has_one_name(name: str, root: int | None, rank: int, slot: Slot, expected: Slot) -> None:
+    collective = Collective(CollectiveName(name), 4, 8, root)
+    assert Layout(collective, True).canonical(rank, slot) == expected
+    assert Layout(collective, False).canonical(rank, slot) == slot
+
+
+def test_a_custom_call_in_place_has_one_pointer() -> None:
+    collective = Collective(CollectiveName.GATHER, 4, 8, 1)
+    assert Layout(collective, True, custom=True).canonical(1, Slot(I, 1)) == Slot(O, 1)
+
+
+def test_scratch_takes_the_slot_that_was_free_longest_and_only_after_a_rest() -> None:
+    pool = ScratchPool(cooling=2)
+    assert [pool.allocate(1, 0) for _ in range(3)] == [0, 1, 2]
+    pool.release(2, now=1)
+    pool.release(0, now=2)
+    assert pool.allocate(1, now=2) == 3
+    assert pool.allocate(1, now=4) == 2
+    assert pool.allocate(1, now=4) == 0
+
+
+def test_scratch_for_several_chunks_is_one_piece() -> None:
+    pool = ScratchPool(cooling=0)
+    assert pool.allocate(4, 0) == 0
+    for slot in (0, 2, 3):
+        pool.release(slot, now=1)
+    assert pool.allocate(2, now=1) == 2
+    assert pool.allocate(2, now=1) == 4
+
+
+def test_a_long_line_reuses_scratch() -> None:
+    instance = graphs.instance_of(graphs.line(3), "gather", 30, root=0)
+    far = [chunk for chunk in range(90) if chunk >= 60]
+    over = {(path.src, path.dst): path.index for path in instance.paths}
+    messages = [Message((chunk,), over[1, 0]) for chunk in range(30, 60)]
+    for chunk in far:
+        messages += [Message((chunk,), over[2, 1]), Message((chunk,), over[1, 0])]
+    algo = lower(instance, retime(instance, sorted(messages, key=lambda m: m.chunks[0] < 60)), LoweringOptions())
+    assert 0 < algo.gpus[1].scratch_chunks < len(far) / 2
+    assert algo.gpus[0].scratch_chunks == algo.gpus[2].scratch_chunks == 0
+
+
+def test_instances_never_share_scratch() -> None:
+    instance = graphs.instance_of(graphs.line(4), "gather", 2, root=0)
+    schedule = tree_schedule(instance)
+    one = lower(instance, schedule, LoweringOptions())
+    two = lower(instance, schedule, LoweringOptions(instances=2))
+    assert [gpu.scratch_chunks for gpu in two.gpus] == [2 * gpu.scratch_chunks for gpu in one.gpus]
+
+
+@pytest.mark.parametrize("name", ["allgather", "alltoall", "allreduce", "reduce-scatter"])
+def test_subchunks_keep_their_chunk_s_ranks_and_neighbours(name: str) -> None:
+    collective = Collective(CollectiveName(name), 3, 6)
+    wide = multiplied(collective, 2)
+    ids = [subchunk(collective, chunk, j, 2) for chunk in range(collective.num_chunk_ids) for j in range(2)]
+    assert sorted(ids) == list(range(wide.num_chunk_ids))
+    for chunk in range(collective.num_chunk_ids):
+        for j in range(2):
+            part = subchunk(collective, chunk, j, 2)
+            assert wide.sources(part) == collective.sources(chunk)
+            assert wide.destinations(part) == collective.destinations(chunk)
+            if (chunk + 1) % collective.per_rank:
+                assert subchunk(collective, chunk + 1, j, 2) == part + 1
+
+
+def _nothing(instance: Instance) -> dict[int, list[tuple[int, Slot, Slot]]]:
+    return own_copies(Layout(instance.collective, True), [])
+
+
+def test_a_rank_with_its_result_in_place_copies_nothing_but_has_a_threadblock() -> None:
+    instance = graphs.instance_of(graphs.from_pairs("one", 1, []), "allreduce", 2)
+    assert _nothing(instance) == {}
+    algo = lower(instance, Schedule(()), LoweringOptions(inplace=True))
+    assert len(algo.gpus[0].threadblocks) == len(algo.gpus[0].threadblocks[0].steps) == 1
+    apart = lower(instance, Schedule(()), LoweringOptions())
+    assert [(step.src_buffer, step.dst_buffer, step.count) for _, _, _, step in apart.steps()] == [(I, O, 2)]

@@ -1,0 +1,120 @@
+"""Channels: as many as bandwidth asks for and threadblocks allow, and none shared where that would break connections."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from msccl_xml.model import Algo
+from synth.errors import NoAnswerError
+from synth.lowering import LoweringOptions, lower, lowered_collective, useful_instances
+from synth.lowering.channels import channels_per_path, map_channels
+from synth.paths import find_paths
+from synth.topology import Device, DeviceKind, Topology
+from synth.verify import verify_algo
+from tests import graphs
+from tests.schedules import direct_schedule, tree_schedule
+
+
+def _threadblocks(algo: Algo) -> int:
+    return max(len(gpu.threadblocks) for gpu in algo.gpus)
+
+
+def _steps(algo: Algo) -> int:
+    return max(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)
+
+
+def test_a_wide_path_gets_several_channels_and_a_shared_port_one_for_each_peer() -> None:
+    wide = graphs.instance_of(graphs.ring(2, GBps=100.0), "broadcast", 20, root=0)
+    assert set(channels_per_path(wide, tree_schedule(wide), LoweringOptions()).values()) == {5}
+    halved = LoweringOptions(instances=2)
+    assert set(channels_per_path(wide, tree_schedule(wide), halved).values()) == {3}
+    shared = graphs.instance_of(graphs.star(8, GBps=150.0), "allgather", 4)
+    assert set(channels_per_path(shared, direct_schedule(shared), LoweringOptions()).values()) == {1}
+
+
+def test_a_path_that_carries_one_chunk_asks_for_instances() -> None:
+    single = graphs.instance_of(graphs.ring(2, GBps=100.0), "broadcast", 1, root=0)
+    schedule = tree_schedule(single)
+    assert set(channels_per_path(single, schedule, LoweringOptions()).values()) == {1}
+    assert useful_instances(single, schedule, "Simple") == 5
+    narrow = graphs.instance_of(graphs.ring(4, GBps=20.0), "allgather", 1)
+    assert useful_instances(narrow, tree_schedule(narrow), "Simple") == 1
+
+
+def test_one_long_message_is_cut_over_the_channels() -> None:
+    instance = graphs.instance_of(graphs.ring(2, GBps=88.0), "broadcast", 8, root=0)
+    algo = lower(instance, tree_schedule(instance, together=True), LoweringOptions(inplace=True))
+    verify_algo(algo, instance.collective)
+    assert algo.nchannels == 4
+    assert {step.count for _, _, _, step in algo.steps()} == {2}
+
+
+def test_equal_paths_have_channels_of_their_own() -> None:
+    links = [
+        *graphs.both_ways("gpu0", "left"),
+        *graphs.both_ways("left", "gpu1"),
+        *graphs.both_ways("gpu0", "right"),
+        *graphs.both_ways("right", "gpu1"),
+    ]
+    switches = (Device("left", DeviceKind.NVSWITCH), Device("right", DeviceKind.NVSWITCH))
+    instance = graphs.instance_of(Topology("pair", (*graphs.gpus(2), *switches), tuple(links)), "allgather", 2)
+    twins = [path.index for path in find_paths(instance.topology) if path.src == 0]
+    assert len(twins) == 2
+    channels = map_channels(instance, {twins[0]: 2, twins[1]: 1}, 31).channels
+    assert not set(channels[twins[0]]) & set(channels[twins[1]])
+    assert sorted([*channels[twins[0]], *channels[twins[1]]]) == [0, 1, 2]
+
+
+def test_no_channel_has_more_peers_than_its_tables_hold() -> None:
+    instance = graphs.instance_of(graphs.full(35), "alltoall", 1)
+    algo = lower(instance, direct_schedule(instance), LoweringOptions(max_threadblocks=80))
+    verify_algo(algo, instance.collective)
+    for gpu in algo.gpus:
+        assert max(Counter(tb.channel for tb in gpu.threadblocks if tb.send >= 0).values()) <= 31
+    packed = lower(instance, direct_schedule(instance), LoweringOptions(max_threadblocks=40))
+    verify_algo(packed, instance.collective)
+    assert _threadblocks(packed) <= 40
+
+
+def test_threadblocks_with_too_many_steps_get_more_channels() -> None:
+    instance = graphs.instance_of(graphs.ring(2), "broadcast", 150, root=0)
+    algo = lower(instance, tree_schedule(instance), LoweringOptions(runtime="executor", channels=1))
+    verify_algo(algo, instance.collective, runtime="executor")
+    assert _steps(algo) <= 64
+    assert algo.nchannels >= 3
+    few = lower(instance, tree_schedule(instance), LoweringOptions(channels=1, max_threadblocks=3))
+    verify_algo(few, instance.collective)
+    assert 64 < _steps(few) <= 256
+
+
+def test_instances_run_on_channels_of_their_own() -> None:
+    instance = graphs.instance_of(graphs.ring(4), "allgather", 2)
+    one = lower(instance, tree_schedule(instance), LoweringOptions())
+    chosen = LoweringOptions(instances=3)
+    three = lower(instance, tree_schedule(instance), chosen)
+    verify_algo(three, lowered_collective(instance.collective, chosen))
+    assert three.nchunksperloop == 3 * one.nchunksperloop
+    assert three.nchannels == 3 * one.nchannels
+    assert _threadblocks(three) == 3 * _threadblocks(one)
+
+
+def test_fewer_channels_before_giving_up() -> None:
+    instance = graphs.instance_of(graphs.full(4, GBps=100.0), "allgather", 8)
+    schedule = direct_schedule(instance)
+    assert lower(instance, schedule, LoweringOptions()).nchannels > 1
+    tight = lower(instance, schedule, LoweringOptions(max_threadblocks=7))
+    assert (tight.nchannels, _threadblocks(tight)) == (1, 7)
+    verify_algo(tight, instance.collective)
+    with pytest.raises(NoAnswerError, match="--max-threadblocks: the schedule needs 4 on a gpu, 3 are allowed"):
+        lower(instance, schedule, LoweringOptions(max_threadblocks=3))
+
+
+def test_limits_say_what_to_relax() -> None:
+    instance = graphs.instance_of(graphs.ring(2), "broadcast", 300, root=0)
+    with pytest.raises(NoAnswerError, match="beyond what msccl takes: .* steps"):
+        lower(instance, tree_schedule(instance), LoweringOptions(channels=1, max_threadblocks=2))
+    crowded = graphs.instance_of(graphs.full(34), "broadcast", 1, root=0)
+    with pytest.raises(NoAnswerError, match="--instances: 20 with 2 channels each, expected at most 32 channels"):
+        lower(crowded, direct_schedule(crowded), LoweringOptions(instances=20))
