@@ -2,7 +2,8 @@
 
 The ingress bound (docs/formulation.md, eq. 15): a set S of GPUs that has to take in D bytes over links that together let B bytes a
 microsecond in (the minimum cut from everybody else, on the links that paths use) needs at least D / B. It is evaluated for
-every single GPU and every node, and for what has to leave them. The latency bound is the longest shortest path in alpha
+every single GPU and every island (GPUs joined by paths wider than those to others: bridged pairs, sockets, nodes), and for what
+has to leave them. The latency bound is the longest shortest path in alpha
 between a source and a destination. Both hold for any algorithm over the paths of `find_paths`.
 
 For allreduce, the figure quoted is the limit of algorithms that reduce each piece at one rank and broadcast it from there (eq. 28):
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import csgraph_from_dense, maximum_flow, shortest_path
+from scipy.sparse.csgraph import connected_components, csgraph_from_dense, maximum_flow, shortest_path
 
 from synth.collective import Collective, CollectiveName
 from synth.paths import Path
@@ -42,41 +43,52 @@ class Bound:
 def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Path]) -> Bound:
     """The best of the ingress and egress bounds of every GPU and every node, with the set that gives it named."""
     best, what = 0.0, "nothing has to move"
-    for name, ranks in _sets(topology):
+    for name, ranks in _sets(topology, paths):
         inside, outside = _share_that_must_move(collective, ranks)
         for direction, share, reverse in (("into", inside, False), ("out of", outside, True)):
             if share > best * 1e-12 and share > 0:
                 us_per_byte = share / _bytes_per_us(topology, paths, ranks, reverse=reverse)
                 if us_per_byte > best * (1 + 1e-9):
                     best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
-    if collective.name is CollectiveName.ALLREDUCE:
-        for name, sets in _partings(topology):
+    if collective.name is CollectiveName.ALLREDUCE and collective.num_ranks > 1:
+        for name, sets in _partings(topology, paths):
             rate = sum(_bytes_per_us(topology, paths, ranks, reverse=False) for ranks in sets)
             us_per_byte = 2 * (len(sets) - 1) / rate
             if us_per_byte > best * (1 + 1e-9):
                 best = us_per_byte
-                what = f"limit of reducing each piece at one rank and broadcasting it: what must get into all {name}"
+                what = f"limit of reducing each piece at one rank and broadcasting it: what must get into {name}"
     return Bound(_latency_us(topology, collective, paths), best, what)
 
 
-def _partings(topology: Topology) -> list[tuple[str, list[frozenset[int]]]]:
-    """Ways to part the ranks: each by itself, and by node where there are several."""
-    single = [frozenset({rank}) for rank in range(topology.num_ranks)]
-    by_node = [
-        frozenset(rank for rank in range(topology.num_ranks) if topology.node_of(rank) == node)
-        for node in sorted({gpu.node for gpu in topology.gpus})
-    ]
-    return [("GPUs", single)] + ([("nodes", by_node)] if len(by_node) > 1 else [])
+def _partings(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, list[frozenset[int]]]]:
+    """Ways to part the ranks that machines suggest: each by itself, and into islands joined by paths wider than some width."""
+    partings = [("single GPUs", [frozenset({rank}) for rank in range(topology.num_ranks)])]
+    # Boxes are islands even where a NIC that all of a box shares is as wide as a link inside.
+    inside = [path for path in paths if topology.node_of(path.src) == topology.node_of(path.dst)]
+    wider = [[path for path in paths if path.GBps > width] for width in sorted({path.GBps for path in paths})]
+    for joined in (inside, *wider):
+        islands = _islands(topology.num_ranks, joined)
+        if 1 < len(islands) < topology.num_ranks and islands not in [sets for _, sets in partings]:
+            partings.append((f"{len(islands)} islands of GPUs", islands))
+    return partings
 
 
-def _sets(topology: Topology) -> list[tuple[str, frozenset[int]]]:
-    """Every GPU, and every node of several, that somebody is outside of."""
-    sets = [(gpu.id, frozenset({rank})) for rank, gpu in enumerate(topology.gpus)]
-    for node in sorted({gpu.node for gpu in topology.gpus}):
-        members = frozenset(rank for rank in range(topology.num_ranks) if topology.node_of(rank) == node)
-        if 1 < len(members) < topology.num_ranks:
-            sets.append((f"node {node}", members))
-    return [(name, ranks) for name, ranks in sets if len(ranks) < topology.num_ranks]
+def _islands(num_ranks: int, paths: Sequence[Path]) -> list[frozenset[int]]:
+    """The weakly connected components of the ranks under the paths, by smallest rank."""
+    rows, columns = [path.src for path in paths], [path.dst for path in paths]
+    graph = csr_array((np.ones(len(paths)), (rows, columns)), shape=(num_ranks, num_ranks))
+    count, labels = connected_components(graph, directed=False)
+    return [frozenset(np.flatnonzero(labels == label).tolist()) for label in range(count)]
+
+
+def _sets(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, frozenset[int]]]:
+    """Every set of every parting that somebody is outside of, with a name for it."""
+    sets: dict[frozenset[int], str] = {}
+    for _, parts in _partings(topology, paths):
+        for ranks in parts:
+            if len(ranks) < topology.num_ranks:
+                sets.setdefault(ranks, "+".join(topology.gpus[rank].id for rank in sorted(ranks)))
+    return [(name, ranks) for ranks, name in sets.items()]
 
 
 def _share_that_must_move(collective: Collective, ranks: frozenset[int]) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 """List scheduling: exact times (cost level 2) for messages whose order is a preference, not a law.
 
 Time runs from event to event. Whenever links fall free or chunks arrive, the messages that could start are taken in the order of
-their place (optionally: those on the links with the most work left first), and each starts at once if every link of its path is
-free (docs/formulation.md, section 5).
+their place, and each starts at once if every link of its path is free (docs/formulation.md, section 5). Two rules can be added:
+messages on the links with the most work left go first; and the next message over a critical link (one with nearly the
+most work of all) reserves the other links of its path, so that nothing else is on them when the critical link falls free.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from synth.errors import CheckError
 from synth.instance import Instance
@@ -19,6 +21,15 @@ from synth.ir import Schedule, Send, Transfer, predecessors
 from synth.timing import Message
 
 _SAME_MOMENT_US = 1e-9
+#: A link with at least this share of the most loaded link's work is critical.
+_CRITICAL = 0.9
+
+
+class Rule(NamedTuple):
+    """How the messages that could start are taken."""
+
+    busiest_first: bool = False
+    reserve: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,16 +75,18 @@ def list_schedule(
     work: Work,
     places: Sequence[int],
     *,
-    busiest_first: bool = False,
+    rule: Rule = Rule(),  # noqa: B008 - a constant
     cutoff_us: float = math.inf,
 ) -> Schedule | None:
     """One run; `places[i]` says when message i's turn is among those that could start (all different, smallest first).
 
     None as soon as some link can no longer finish its work by `cutoff_us`.
     """
-    run = _Run(instance, work, places, busiest_first)
+    run = _Run(instance, work, places, rule)
     while run.events and run.latest_us <= cutoff_us:
         now, touched = run.next_moment()
+        if rule.reserve:
+            touched |= run.reserve(now)
         for path in run.by_urgency(touched):
             run.start_if_free(path, now)
     if run.latest_us > cutoff_us:
@@ -90,11 +103,11 @@ _LINK_FREE, _ARRIVAL, _BEGIN = 0, 1, 2
 class _Run:
     """The state of one run: what is free when, what is ready where, what happens next."""
 
-    def __init__(self, instance: Instance, work: Work, places: Sequence[int], busiest_first: bool) -> None:
+    def __init__(self, instance: Instance, work: Work, places: Sequence[int], rule: Rule) -> None:
         self.instance = instance
         self.work = work
         self.places = places
-        self.busiest_first = busiest_first
+        self.busiest_first = rule.busiest_first
         self.links = [path.links for path in instance.paths]
         self.costs: dict[tuple[int, int], tuple[tuple[float, ...], float]] = {}
         self.free_us = [0.0] * len(instance.topology.links)
@@ -106,6 +119,10 @@ class _Run:
         for message in work.messages:
             for link, busy_us in zip(self.links[message.path], self._cost(message)[0], strict=True):
                 self.left_us[link] += busy_us
+        most = max(self.left_us, default=0.0)
+        self.critical = [link for link, left in enumerate(self.left_us) if left >= _CRITICAL * most and left > 0]
+        #: Links kept free: for which path, and from when on.
+        self.held: dict[int, tuple[float, int]] = {}
         self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.waiting = list(work.before)
         self.sends: list[Send] = []
@@ -136,6 +153,7 @@ class _Run:
 
     def by_urgency(self, touched: set[int]) -> list[int]:
         """The paths in the order in which they may start their first ready message."""
+        touched = {path for path in touched if self.ready[path]}
         if not self.busiest_first:
             return sorted(touched, key=lambda path: self.ready[path][0])
         left = self.left_us
@@ -148,9 +166,11 @@ class _Run:
         for link in links:
             if self.free_us[link] > now + _SAME_MOMENT_US:
                 return
-        _, index = heapq.heappop(self.ready[path])
-        message = self.work.messages[index]
+        message = self.work.messages[self.ready[path][0][1]]
         busy, latency = self._cost(message)
+        if self.held and self._in_the_way(path, busy, now):
+            return
+        _, index = heapq.heappop(self.ready[path])
         latest = max(self.latest_us, now + latency)
         for link, busy_us in zip(links, busy, strict=True):
             until = now + busy_us
@@ -161,6 +181,35 @@ class _Run:
         self.latest_us = latest
         heapq.heappush(self.events, (now + latency, _ARRIVAL, index))
         self.sends.append(Send(message.chunks, path, message.reduce, now, now + latency))
+
+    def reserve(self, now: float) -> set[int]:
+        """Start what critical links can carry now, and hold links for what they carry next; the paths that holds let go."""
+        before = self.held
+        self.held = {}
+        for link in self.critical:
+            waiting = [path for path in self.paths_on[link] if self.ready.get(path)]
+            if waiting:
+                path = min(waiting, key=lambda path: self.ready[path][0])
+                start = max(self.free_us[other] for other in self.links[path])
+                if start <= now + _SAME_MOMENT_US:
+                    self.start_if_free(path, now)
+                    waiting = [other for other in waiting if self.ready.get(other)]
+                    if not waiting:
+                        continue
+                    path = min(waiting, key=lambda path: self.ready[path][0])
+                    start = max(self.free_us[other] for other in self.links[path])
+                for other in self.links[path]:
+                    self.held[other] = min(self.held.get(other, (math.inf, path)), (start, path))
+        let_go = [link for link, hold in before.items() if self.held.get(link, (0.0, -1))[1] != hold[1]]
+        return {path for link in let_go for path in self.paths_on[link] if self.ready.get(path)}
+
+    def _in_the_way(self, path: int, busy: tuple[float, ...], now: float) -> bool:
+        """Whether a message would still be on a held link when its holder wants to start."""
+        for link, busy_us in zip(self.links[path], busy, strict=True):
+            hold = self.held.get(link)
+            if hold is not None and hold[1] != path and now + busy_us > hold[0] + _SAME_MOMENT_US:
+                return True
+        return False
 
     def _make_ready(self, index: int) -> int:
         path = self.work.messages[index].path

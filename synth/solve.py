@@ -13,6 +13,7 @@ from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
+from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.scheduling import Scheduling
 from synth.timing import check_routing, check_schedule
@@ -62,22 +63,35 @@ class Stages:
             routed = strategy(instance)
             check_routing(instance, routed.routing)
             return self._finish(instance, routed, routed.routing, self._ordered(instance, routed))
+        if instance.collective.name is CollectiveName.ALLREDUCE:
+            return self._composed(instance, strategy)
         backwards = instance.reversed()
         self.watch("routing")
         up = strategy(backwards)
-        if instance.collective.name is not CollectiveName.ALLREDUCE:
-            routing = reverse_routing(up.routing)
-            check_routing(instance, routing)
-            mirrored, rule = self._ordered(backwards, up)
-            turned = (reverse_schedule(instance, mirrored), rule + ", reversed")
-            return self._finish(instance, up, routing, self.ordering(instance, routing, turned))
-        down = strategy(instance)
-        routing = compose_routings(reverse_routing(up.routing), down.routing)
+        routing = reverse_routing(up.routing)
         check_routing(instance, routing)
-        up_ordered, up_rule = self._ordered(backwards, up)
-        down_ordered, _ = self._ordered(instance, down)
+        mirrored, rule = self._ordered(backwards, up)
+        turned = (reverse_schedule(instance, mirrored), rule + ", reversed")
+        return self._finish(instance, up, routing, self.ordering(instance, routing, turned))
+
+    def _composed(self, instance: Instance, strategy: Strategy) -> Solution:
+        """allreduce: both halves solved (one, where the machine is its own reversal), composed, and ordered as a whole."""
+        self.watch("routing")
+        down = strategy(instance)
+        down_ordered, rule = self._ordered(instance, down)
+        twins = twin_paths(instance)
+        if twins is not None:
+            up_routing = mirror_routing(twins, down.routing)
+            up_ordered = mirror_schedule(twins, down_ordered)
+        else:
+            self.watch("routing")
+            up = strategy(instance.reversed())
+            up_routing = up.routing
+            up_ordered, _ = self._ordered(instance.reversed(), up)
+        routing = compose_routings(reverse_routing(up_routing), down.routing)
+        check_routing(instance, routing)
         halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
-        composed = (halves, up_rule + ", reversed and composed")
+        composed = (halves, rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.ordering(instance, routing, composed))
 
     def _ordered(self, instance: Instance, routed: Routed) -> tuple[Schedule, str]:

@@ -21,6 +21,8 @@ class Facts(NamedTuple):
     """From this transfer's start to the last arrival that depends on it."""
     behind: int
     """How many transfers depend on this one, directly or not."""
+    turn: int
+    """The chunk's number among those of its owner: in turns, all owners' chunks advance together."""
     rotation: int
     """(dst - src) modulo the ranks: transfers of equal rotation do not meet in a switch."""
 
@@ -29,27 +31,31 @@ Key = Callable[[Facts], tuple[float, ...]]
 
 
 def _shortest_so_far(facts: Facts) -> tuple[float, ...]:
-    return (facts.so_far_us, -facts.to_go_us, facts.rotation)
+    return (facts.so_far_us, -facts.to_go_us, facts.turn, facts.rotation)
 
 
 def _longest_to_go(facts: Facts) -> tuple[float, ...]:
-    return (-facts.to_go_us, facts.so_far_us, facts.rotation)
+    return (-facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
 
 
 def _most_behind(facts: Facts) -> tuple[float, ...]:
-    return (-facts.behind, -facts.to_go_us, facts.rotation)
+    return (-facts.behind, -facts.to_go_us, facts.turn, facts.rotation)
 
 
 def _longest_path(facts: Facts) -> tuple[float, ...]:
-    return (-(facts.so_far_us + facts.to_go_us), -facts.to_go_us, facts.rotation)
+    return (-(facts.so_far_us + facts.to_go_us), -facts.to_go_us, facts.turn, facts.rotation)
 
 
 def _chunk_by_chunk(facts: Facts) -> tuple[float, ...]:
     return (facts.chunk, facts.so_far_us)
 
 
+def _in_turns(facts: Facts) -> tuple[float, ...]:
+    return (facts.turn, -facts.to_go_us, facts.rotation)
+
+
 def _by_rotation(facts: Facts) -> tuple[float, ...]:
-    return (facts.rotation, -facts.to_go_us)
+    return (facts.rotation, -facts.to_go_us, facts.turn)
 
 
 SORT_KEYS: Mapping[str, Key] = {
@@ -57,6 +63,7 @@ SORT_KEYS: Mapping[str, Key] = {
     "shortest-path-so-far": _shortest_so_far,
     "most-transfers-behind": _most_behind,
     "longest-path-first": _longest_path,
+    "in-turns": _in_turns,
     "chunk-by-chunk": _chunk_by_chunk,
     "by-rotation": _by_rotation,
 }

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
-from synth.list_scheduler import Work, list_schedule
+from synth.list_scheduler import Rule, Work, list_schedule
 from synth.ordering.keys import SORT_KEYS, Facts
 from synth.timing import TOLERANCE_US, Message, link_load_us
+
+#: How messages are taken besides the key, by what is added to its name.
+RULES = {
+    "": Rule(),
+    ", busiest link first": Rule(busiest_first=True),
+    ", critical links reserved": Rule(busiest_first=True, reserve=True),
+}
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with and without `busiest link first`.
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of RULES.
 
     Trying ends early only when a schedule is within `enough` of what no order of this routing can beat: the load of its busiest
     link and its longest chain of transfers.
@@ -23,6 +31,8 @@ class Ordering:
 
     keys: tuple[str, ...] = tuple(SORT_KEYS)
     enough: float = 5e-4
+    work: int = 60_000
+    """Transfers over all runs: on routings with very many, the last combinations are left out."""
 
     def __call__(
         self, instance: Instance, routing: Routing, known: tuple[Schedule, str] | None = None
@@ -37,14 +47,13 @@ class Ordering:
         longest_us = max((fact.so_far_us + fact.to_go_us for fact in facts), default=0.0)
         limit_us = max(longest_us, link_load_us(instance, routing.transfers)) * (1 + self.enough)
         best = known
-        for name, busiest_first in product(self.keys, (False, True)):
+        tries = max(len(RULES), self.work // max(1, len(messages)))
+        for name, rule in islice(product(self.keys, RULES), tries):
             if best is None or best[0].makespan_us > limit_us:
                 beat_us = best[0].makespan_us - TOLERANCE_US if best is not None else math.inf
-                schedule = list_schedule(
-                    instance, work, _places(name, facts), busiest_first=busiest_first, cutoff_us=beat_us
-                )
+                schedule = list_schedule(instance, work, _places(name, facts), rule=RULES[rule], cutoff_us=beat_us)
                 if schedule is not None:
-                    best = (schedule, name + (", busiest link first" if busiest_first else ""))
+                    best = (schedule, name + rule)
         if best is None:
             raise ValueError("an orderer needs at least one key")
         return best
@@ -74,8 +83,15 @@ def _facts(instance: Instance, work: Work) -> tuple[Facts, ...]:
         to_go[index] = latency[index] + max((to_go[follower] for follower in work.after[index]), default=0.0)
         behind[index] = sum(1 + behind[follower] for follower in work.after[index])
     result = []
+    turns: dict[int, int] = {}
+    owned: dict[int, int] = defaultdict(int)
+    for chunk in sorted({message.chunks[0] for message in work.messages}):
+        owner = instance.owner(chunk)
+        turns[chunk] = owned[owner]
+        owned[owner] += 1
     for index, message in enumerate(work.messages):
         path = instance.paths[message.path]
         rotation = (path.dst - path.src) % instance.num_ranks
-        result.append(Facts(message.chunks[0], path.index, so_far[index], to_go[index], behind[index], rotation))
+        chunk = message.chunks[0]
+        result.append(Facts(chunk, path.index, so_far[index], to_go[index], behind[index], turns[chunk], rotation))
     return tuple(result)
