@@ -53,6 +53,8 @@ class Stages:
     """The stages after routing, with their options; `watch` is told the name of each stage that begins."""
 
     ordering: Ordering = field(default_factory=Ordering)
+    reordering: Ordering = field(default_factory=lambda: Ordering(keys=("longest-path-to-go", "in-turns")))
+    """Tried on reversed and composed routings, which come with the order of what they are made of."""
     scheduling: Scheduling = field(default_factory=Scheduling)
     watch: Callable[[str], None] = lambda stage: None
 
@@ -72,7 +74,7 @@ class Stages:
         check_routing(instance, routing)
         mirrored, rule = self._ordered(backwards, up)
         turned = (reverse_schedule(instance, mirrored), rule + ", reversed")
-        return self._finish(instance, up, routing, self.ordering(instance, routing, turned))
+        return self._finish(instance, up, routing, self.reordering(instance, routing, turned))
 
     def _composed(self, instance: Instance, strategy: Strategy) -> Solution:
         """allreduce: both halves solved (one, where the machine is its own reversal), composed, and ordered as a whole."""
@@ -92,7 +94,7 @@ class Stages:
         check_routing(instance, routing)
         halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
         composed = (halves, rule + ", reversed and composed")
-        return self._finish(instance, down, routing, self.ordering(instance, routing, composed))
+        return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
 
     def _ordered(self, instance: Instance, routed: Routed) -> tuple[Schedule, str]:
         """The best ordering of a routing in broadcast form, the one it was found in included."""

@@ -10,16 +10,22 @@ import re
 from synth.errors import InputError
 
 _SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
-_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
-EXPECTED_SIZE = "a positive whole number of bytes, with KB, MB or GB (powers of 1024) if wanted"
+_MAX_DIGITS = 30
+_SIZE = re.compile(r"([0-9]+)\s*([A-Za-z]*)")
+#: Above this only a mistake of unit lies: no GPU holds such a buffer, and runtimes count bytes in 64 bits.
+MAX_SIZE_BYTES = 1 << 50
+EXPECTED_SIZE = "a whole number of bytes from 1 to 1048576GB, with KB, MB or GB (powers of 1024) if wanted"
 
 
 def parse_size(text: str, option: str = "--size") -> int:
     """Bytes that `text` names ("64MB" is 67108864, "1000" is 1000); InputError naming `option` otherwise."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or match[2].upper() not in _SUFFIXES or int(match[1]) == 0:
+    if match is None or match[2].upper() not in _SUFFIXES or len(match[1]) > _MAX_DIGITS:
         raise InputError(option, "", text, EXPECTED_SIZE)
-    return int(match[1]) * _SUFFIXES[match[2].upper()]
+    size_bytes = int(match[1]) * _SUFFIXES[match[2].upper()]
+    if not 0 < size_bytes <= MAX_SIZE_BYTES:
+        raise InputError(option, "", text, EXPECTED_SIZE)
+    return size_bytes
 
 
 def parse_size_range(text: str, option: str = "--sizes") -> tuple[int, int]:

@@ -1,11 +1,12 @@
 """The forms of option values, checked where the command line is read: a value of the wrong form is a usage error.
 
-Each function is the callback of an option: text (None where the option is not given) in, value out.
+Each function is, or makes, the callback of an option: text (None where the option is not given) in, value out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import click
 
@@ -43,13 +44,17 @@ def ranks(_context: click.Context, _option: click.Parameter, text: str | None) -
     return tuple(int(part) for part in parts)
 
 
-def auto_or_count(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """A whole number from 1; None for `auto`."""
-    if text is None or text.strip().lower() == "auto":
-        return None
-    if not _is_number(text.strip()) or int(text) < 1:
-        raise _bad(text, "auto or a whole number from 1")
-    return int(text)
+def auto_or_count(largest: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """The callback for a whole number from 1 to `largest`; None for `auto`."""
+
+    def count(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+        if text is None or text.strip().lower() == "auto":
+            return None
+        if not _is_number(text.strip()) or not 1 <= int(text) <= largest:
+            raise _bad(text, f"auto or a whole number from 1 to {largest}")
+        return int(text)
+
+    return count
 
 
 def seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:

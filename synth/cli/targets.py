@@ -89,7 +89,7 @@ def file_name(request: Request, min_bytes: int, max_bytes: int) -> str:
 
 def _end(max_bytes: int) -> str:
     """The end of a range: where the next file begins if that is the shorter spelling (131071 is "128KB")."""
-    return min(format_size(max_bytes + 1), format_size(max_bytes), key=len)
+    return min(format_size(max_bytes), format_size(max_bytes + 1), key=len)
 
 
 def _safe(name: str) -> str:

@@ -99,7 +99,7 @@ class Fields:
         """A whole number from low to high; required where there is no default."""
         value = self.data.get(key, MISSING if default is None else default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.fail(key, value, f"a whole number from {low} to {high}")
+            self.fail(key, value, str(low) if low == high else f"a whole number from {low} to {high}")
         return value
 
     def number(self, key: str, high: int, *, positive: bool) -> Decimal | None:

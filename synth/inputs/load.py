@@ -68,7 +68,7 @@ def _is_file(path: Path, name: str) -> bool:
 
 
 def _not_found(path: Path, name: str) -> InputError:
-    if path.is_dir():
+    if name and path.is_dir():
         return InputError("--topo", "", name, "a file, not a folder")
     names = catalogue_names()
     close = difflib.get_close_matches(path.name.removesuffix(".json").lower(), names, n=3, cutoff=0.4)
