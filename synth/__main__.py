@@ -1,5 +1,17 @@
-"""`python -m synth` is `synth`."""
+"""`python -m synth`, and the console script: Ctrl-C shows no traceback, not even while modules are loaded."""
 
-from synth.cli.main import run
+import sys
 
-run()
+
+def run() -> None:
+    """`synth.cli.main.run`."""
+    try:
+        from synth.cli.main import run as run_cli
+
+        run_cli()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from synth.candidates import LATENCY_BOUND_BYTES
 from synth.collective import Collective
 from synth.default_sketch import default_sketch
 from synth.errors import InputError
@@ -14,6 +15,10 @@ from synth.reductions.symmetry import find_symmetries, from_offsets
 from synth.sketch import Sketch, apply_sketch
 from synth.symmetry import free_group
 from synth.topology import DeviceKind, Topology
+
+#: Ranks up to which everybody may talk to everybody over the network where latency is all that counts; beyond, connections
+#: outgrow the threadblocks of a GPU.
+MAX_FULLY_CONNECTED = 32
 
 
 def build_instance(
@@ -33,7 +38,8 @@ def build_instance(
     if collective.num_ranks != topology.num_ranks:
         raise InputError(topology.name, "ranks", topology.num_ranks, f"{collective.num_ranks}, the collective's")
     every_path = tuple(paths) if paths is not None else find_paths(topology)
-    chosen = sketch if sketch is not None else default_sketch(topology, every_path, collective.name)
+    rails = buffer_bytes > LATENCY_BOUND_BYTES or topology.num_ranks > MAX_FULLY_CONNECTED
+    chosen = sketch if sketch is not None else default_sketch(topology, every_path, collective.name, rails=rails)
     kept = apply_sketch(topology, every_path, chosen)
     symmetries = sketch_symmetries(topology, kept, chosen)
     return Instance(topology, collective, kept, collective.chunk_bytes(buffer_bytes), symmetries)

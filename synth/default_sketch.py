@@ -44,14 +44,18 @@ class _Access(NamedTuple):
     nic_GBps: float
 
 
-def default_sketch(topology: Topology, paths: Sequence[Path], collective_name: CollectiveName) -> Sketch:
+def default_sketch(
+    topology: Topology, paths: Sequence[Path], collective_name: CollectiveName, *, rails: bool = True
+) -> Sketch:
     """The derived sketch: which GPU pairs may exchange data across nodes; everything inside nodes stays.
 
+    Without `rails` the second observation is not used: for buffers so small that the hop to a mate costs more than it saves.
     `paths` are those of `find_paths`. The result never disconnects ranks, and leaves every NIC in use that was.
     """
     inside = [path for path in paths if topology.node_of(path.src) == topology.node_of(path.dst)]
     crossing = [path for path in paths if topology.node_of(path.src) != topology.node_of(path.dst)]
-    chosen = _chosen(topology, inside, crossing, collective_name)
+    wide = _wide_nodes(topology, inside, crossing, collective_name) if rails else set()
+    chosen = _chosen(topology, inside, crossing, wide)
     pairs = [(path.src, path.dst) for path in (*inside, *chosen)]
     if len(chosen) == len(crossing) or strongly_connected(topology.num_ranks, pairs) is not None:
         return Sketch(source="default")
@@ -59,16 +63,14 @@ def default_sketch(topology: Topology, paths: Sequence[Path], collective_name: C
     return Sketch(source="default", across=tuple((topology.gpus[src].id, topology.gpus[dst].id) for src, dst in across))
 
 
-def _chosen(
-    topology: Topology, inside: Sequence[Path], crossing: Sequence[Path], collective_name: CollectiveName
-) -> list[Path]:
-    """The paths across nodes worth keeping, decided for each ordered pair of nodes on its own."""
+def _chosen(topology: Topology, inside: Sequence[Path], crossing: Sequence[Path], wide: set[int]) -> list[Path]:
+    """The paths across nodes worth keeping, decided for each ordered pair of nodes on its own; rails between `wide` ones."""
     leaving = {path.index: _access(topology, path, sending=True) for path in crossing}
     entering = {path.index: _access(topology, path, sending=False) for path in crossing}
     joined = _joined_nodes(topology, inside)
     senders = _near(topology, joined, [access for access in leaving.values() if access])
     receivers = _near(topology, joined, [access for access in entering.values() if access])
-    wide = _wide_nodes(topology, inside, crossing, collective_name) & joined
+    railed = wide & joined
     by_nodes: dict[tuple[int, int], list[Path]] = defaultdict(list)
     for path in crossing:
         by_nodes[topology.node_of(path.src), topology.node_of(path.dst)].append(path)
@@ -76,7 +78,7 @@ def _chosen(
     for nodes, between in sorted(by_nodes.items()):
         if all(leaving[path.index] for path in between):
             between = [path for path in between if path.src in senders and path.dst in receivers] or between
-            between = _mates(topology, between) if wide.issuperset(nodes) else between
+            between = _mates(topology, between) if railed.issuperset(nodes) else between
         chosen += between
     return chosen
 

@@ -107,7 +107,7 @@ class Search:
     def stages(self) -> Stages:
         """The stages after routing, with the solver that was asked for."""
         limits = SolveOptions(solver=self.request.solver, node_limit=200, seed=self.request.seed)  # type: ignore[arg-type]
-        exact = MilpScheduling(solve=limits, max_binaries=200)
+        exact = MilpScheduling(solve=limits, max_binaries=80)
         return Stages(scheduling=Scheduling(exact=exact), watch=self.ledger.enter)
 
     def collective(self, count: int) -> Collective:

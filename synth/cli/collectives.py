@@ -22,6 +22,12 @@ STRATEGIES = ("auto", "milp", "trees", "greedy")
 PROTOCOLS = ("auto", "Simple", "LL", "LL128")
 SOLVERS = ("auto", "highs", "cbc", "gurobi")
 DEFAULT_SIZES = (1 << 10, 1 << 30)
+#: A GPU has a path to every other, so a million paths. No answer for more would come within a day.
+MAX_RANKS = 1024
+#: More chunks than a threadblock can move: 256 steps (microsoft/msccl) of 71 chunks.
+MAX_CHUNKS = 256 * 71
+#: Copies stand on channels of their own, of which a runtime has so many.
+MAX_INSTANCES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ def synthesize(collective: CollectiveName, options: Options) -> int:
     """
     from synth import pipeline
     from synth.cli.targets import check_target, choose_target
+    from synth.inputs.load import at_fault
     from synth.verify import VerifyError
 
     sizes = _sizes(options)
@@ -70,6 +77,8 @@ def synthesize(collective: CollectiveName, options: Options) -> int:
             result = pipeline.synthesize(request, tell)
         except VerifyError as error:  # of a file of our own making: not the input's fault
             raise CheckError("verify", error.problem, error.witness) from error
+        except SynthError as error:
+            raise at_fault(error, topology, options.topo) from error
     _deliver(target, request, result, options.quiet)
     return 0
 
@@ -106,21 +115,37 @@ def _sizes(options: Options) -> tuple[int, int]:
 def _machine(options: Options) -> tuple[Topology, Sketch | None]:
     """The topology, replicated over its nodes, then restricted to ranks; and the sketch, read against it."""
     from synth.inputs.load import load_topology
-    from synth.inputs.sketch_json import parse_sketch, sketch_nodes
-    from synth.topology import replicate, restrict
+    from synth.inputs.sketch_json import parse_sketch
+    from synth.topology import restrict
 
     topology = load_topology(options.topo)
     text = None if options.sketch is None else _read_text(options.sketch)
-    nodes = options.nodes
-    if nodes is None and options.sketch is not None and text is not None and topology.num_nodes == 1:
-        nodes = sketch_nodes(text, options.sketch)
-    if nodes is not None:
-        topology = replicate(topology, nodes)
+    topology = _copies(topology, options, text)
     if options.ranks is not None:
         topology = restrict(topology, options.ranks)
     if options.sketch is None or text is None:
         return topology, None
     return topology, parse_sketch(text, options.sketch, topology)
+
+
+def _copies(topology: Topology, options: Options, sketch_text: str | None) -> Topology:
+    """The topology as often as `--nodes` says, or else the sketch."""
+    from synth.inputs.sketch_json import sketch_nodes
+    from synth.topology import replicate
+
+    nodes = options.nodes
+    if nodes is not None:
+        if nodes > 1 and nodes * topology.num_ranks > MAX_RANKS:
+            most = f"at most {max(1, MAX_RANKS // topology.num_ranks)} of {topology.name} ({MAX_RANKS} GPUs in all)"
+            raise InputError("--nodes", "", nodes, most)
+        return replicate(topology, nodes)
+    if options.sketch is None or sketch_text is None or topology.num_nodes > 1:
+        return topology
+    nodes = sketch_nodes(sketch_text, options.sketch)
+    try:
+        return topology if nodes is None or nodes * topology.num_ranks > MAX_RANKS else replicate(topology, nodes)
+    except InputError as error:
+        raise InputError(options.sketch, "nodes", nodes, f"1 on {error.field}, which has {error.value}") from error
 
 
 def _read_text(path: str) -> str:
@@ -214,8 +239,15 @@ def _search_options() -> list[click.Option]:
             metavar="[" + "|".join(PROTOCOLS) + "]",
             help="How connections carry data. [auto]",
         ),
-        _option("--instances", callback=params.auto_or_count, metavar="auto|N", help="Parallel copies. [auto]"),
-        _option("--chunks", callback=params.auto_or_count, metavar="auto|N", help="Chunks of the vector. [auto]"),
+        _option(
+            "--instances",
+            callback=params.auto_or_count(MAX_INSTANCES),
+            metavar="auto|N",
+            help="Parallel copies. [auto]",
+        ),
+        _option(
+            "--chunks", callback=params.auto_or_count(MAX_CHUNKS), metavar="auto|N", help="Chunks of the vector. [auto]"
+        ),
         _option("--max-threadblocks", type=click.IntRange(min=1), metavar="N", help="Threadblocks of a GPU at most."),
         _option("--time-limit", callback=params.seconds, default="300", metavar="SECONDS", help="Then stop. [300]"),
         _option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed of random choices. [0]"),

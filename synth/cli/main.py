@@ -1,8 +1,12 @@
-"""A command line becomes an exit code: 0 done, 1 the input is at fault, 2 usage, 3 a bug of ours, 130 interrupted."""
+"""A command line becomes an exit code: 0 done, 1 the input is at fault, 2 usage, 3 a bug of ours, 130 interrupted (143
+by SIGTERM).
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +21,9 @@ from synth.errors import SynthError
 
 BUG = 3
 INTERRUPTED = 130
+TERMINATED = 143
+#: What a device answers that is full, broken or read-only: nothing that we could have done better.
+_OUT_OF_OUR_HANDS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -54,18 +61,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """The console script: `main`, then an exit that no closed pipe can spoil."""
+    signal.signal(signal.SIGTERM, _terminate)
     code = main()
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # What is still buffered has no reader; the interpreter would complain about it on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            # What is still buffered has no reader; the interpreter would complain about it on its way out.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end by SIGTERM: it does so as on Ctrl-C, and leaves nothing half done."""
+
+
+def _terminate(_number: int, _frame: object) -> None:
+    raise Terminated
 
 
 def _report_failure(error: BaseException) -> int:
     """Say what went wrong in one line, and return the exit code that it stands for."""
     match error:
+        case Terminated():
+            output.print_error("terminated")
+            return TERMINATED
         case KeyboardInterrupt() | click.Abort():
             output.print_error("interrupted")
             return INTERRUPTED
@@ -82,6 +103,9 @@ def _report_failure(error: BaseException) -> int:
         case SynthError() if error.exit_code != BUG:
             output.print_error(str(error))
             return error.exit_code
+        case OSError() if error.errno in _OUT_OF_OUR_HANDS:
+            output.print_error(f"{error.filename or 'output'}: cannot be written: {error.strerror}")
+            return 1
         case _:
             told = str(error).partition("\n")[0] or type(error).__name__
             kind = "" if isinstance(error, SynthError) else f"{type(error).__name__}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -29,6 +30,8 @@ def print_result(text: str, end: str = "\n") -> None:
 
     Raises BrokenPipeError where its reader has gone, SynthError where it cannot be written.
     """
+    if sys.stdout is None:
+        raise SynthError("standard output: cannot be written: it is closed")
     try:
         try:
             click.echo(text + end, nl=False)
@@ -121,7 +124,11 @@ def _best(progress: Progress, before: str) -> str:
 
 def print_summary(result: Result, paths: Sequence[str]) -> None:
     """Tell what the answer is worth: a row for each size, each file and each stage, and the notes."""
-    console = _console()
+    with suppress(OSError):  # as in `_say`
+        _print_summary(_console(), result, paths)
+
+
+def _print_summary(console: Console, result: Result, paths: Sequence[str]) -> None:
     head = f"{result.collective} on {result.topology}, {result.ranks} ranks, strategy {result.strategy}"
     console.print(head, style="bold", soft_wrap=True)
     for table in (_size_table(result), _file_table(result, paths), _stage_table(result)):
@@ -181,5 +188,7 @@ def _console() -> Console:
         def on_broken_pipe(self) -> None:
             self.quiet = True
 
+    if sys.stderr is None:  # closed by whoever started us
+        return Quiet(file=io.StringIO(), width=_PLAIN_WIDTH)
     width = None if sys.stderr.isatty() else _PLAIN_WIDTH
     return Quiet(stderr=True, markup=False, emoji=False, highlight=False, width=width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from synth.cli import output
+from synth.errors import NoAnswerError
 
 
 @click.group()
@@ -28,7 +29,12 @@ def list_topologies(debug: bool) -> int:
 def show_topology(name: str, debug: bool) -> int:
     """Show the devices, links and paths of one machine."""
     from synth.cli.topo_text import show_text
-    from synth.inputs.load import load_topology
+    from synth.inputs.load import at_fault, load_topology
 
-    output.print_result(show_text(load_topology(name)).rstrip("\n"))
+    topology = load_topology(name)
+    try:
+        text = show_text(topology)
+    except NoAnswerError as error:
+        raise at_fault(error, topology, name) from error
+    output.print_result(text.rstrip("\n"))
     return 0

@@ -6,7 +6,7 @@ import difflib
 import re
 from pathlib import Path
 
-from synth.errors import InputError
+from synth.errors import InputError, NoAnswerError, SynthError
 from synth.inputs.catalogue import catalogue_file, catalogue_names
 from synth.inputs.fields import decode_json
 from synth.inputs.topology_json import parse_topology
@@ -34,6 +34,16 @@ def load_topology(name_or_path: str) -> Topology:
             raise _not_found(path, name_or_path)
         path = entry
     return parse_any(_read(path, name_or_path), name_or_path)
+
+
+def at_fault(error: SynthError, topology: Topology, given: str) -> SynthError:
+    """The error, told of the file or name that `--topo` gave where it names only the machine described there."""
+    told = str(error)
+    if not isinstance(error, InputError | NoAnswerError) or not told.startswith(f"{topology.name}: "):
+        return error
+    if Path(given).name in (topology.name, f"{topology.name}.json"):
+        return error
+    return NoAnswerError(f"{given}: {told}")
 
 
 def parse_any(text: str, source: str) -> Topology:

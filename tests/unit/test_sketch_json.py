@@ -163,7 +163,7 @@ def test_a_relay_between_gpus_of_another_box_is_refused_by_its_symmetry() -> Non
         (taccl(symmetry_offsets=[[8, 12]]), "symmetry_offsets[0]", "divides the 16 ranks"),
         (taccl(symmetry_offsets=[8, 16]), "symmetry_offsets[0]", "list"),
         (taccl(hyperparameters={"input_chunkup": 0}), "hyperparameters.input_chunkup", "whole number"),
-        (own(format=2), "format", "from 1 to 1"),
+        (own(format=2), "format", "expected 1"),
         (own(acros="all"), "key", "across"),
         (own(nodes=4), "nodes", "2 nodes"),
         (own(gpus_per_node=16), "gpus_per_node", "8 GPUs"),

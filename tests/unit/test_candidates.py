@@ -1,0 +1,101 @@
+"""What is worth trying: as many candidates as asked for, of as many transfers as allowed, and never none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.candidates import (
+    MAX_GREEDY_TRANSFERS,
+    MAX_TRANSFERS,
+    anchors,
+    candidates,
+    transfers_of,
+    with_count,
+    worthwhile_counts,
+)
+from synth.collective import ROOTED, Collective, CollectiveName
+from synth.routing.trees import TreesRouting
+from tests.graphs import full, instance_of, ring
+
+POWERS = tuple(1 << k for k in range(9))
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+def test_a_routing_has_at_least_so_many_transfers(name: CollectiveName) -> None:
+    # On a fully joined machine every strategy that makes no detour has exactly as many, an allreduce's twice.
+    instance = instance_of(full(4), name, 2, 1e6, root=0 if name in ROOTED else None)
+    halves = 2 if name is CollectiveName.ALLREDUCE else 1
+    at_home = sum(len(d.dests) == 0 for d in instance.demands) + instance.collective.num_chunk_ids
+    at_home -= len(instance.demands)
+    least = halves * sum(len(demand.dests) for demand in instance.demands)
+    assert least <= transfers_of(instance.collective) <= least + at_home
+    routing, _ = TreesRouting()(instance)
+    assert halves * len(routing.transfers) >= least
+
+
+def test_a_count_is_of_a_ranks_share_where_ranks_have_shares() -> None:
+    assert with_count(Collective(CollectiveName.ALLGATHER, 8, 8), 4).chunks == 32
+    assert with_count(Collective(CollectiveName.ALLREDUCE, 8, 8), 4).chunks == 4
+
+
+@given(low=st.integers(1, GB), high=st.integers(1, GB), count=st.integers(1, 6))
+def test_anchors_rise_to_the_largest_size(low: int, high: int, count: int) -> None:
+    low, high = sorted((low, high))
+    sizes = anchors(low, high, count)
+    assert list(sizes) == sorted(set(sizes))
+    assert sizes[-1] == high
+    assert sizes[0] >= low
+    assert len(sizes) <= count
+
+
+def test_anchors_of_the_default_range() -> None:
+    assert anchors(KB, GB) == (32 * KB, MB, 32 * MB, GB)
+    assert anchors(MB, MB) == (MB,)
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(list(CollectiveName)),
+    size=st.sampled_from([KB, 64 * KB, MB, 64 * MB, GB]),
+    most=st.integers(1, 6),
+    counts=st.sampled_from([POWERS, (1,), (1, 2, 4), (7,), (1, 5, 25, 125), (3000,)]),
+)
+def test_worthwhile_counts(name: CollectiveName, size: int, most: int, counts: tuple[int, ...]) -> None:
+    instance = instance_of(ring(6), name, root=0 if name in ROOTED else None)
+    chosen = worthwhile_counts(instance, counts, size, most)
+    assert 1 <= len(chosen) <= most
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(counts)
+    if chosen != [counts[0]]:
+        assert all(transfers_of(with_count(instance.collective, count)) <= MAX_TRANSFERS for count in chosen)
+
+
+def test_large_buffers_are_cut_finer_than_small_ones() -> None:
+    instance = instance_of(ring(4), "allgather")
+    assert worthwhile_counts(instance, POWERS, KB, 3) == [1]
+    assert max(worthwhile_counts(instance, POWERS, MB, 3)) < max(worthwhile_counts(instance, POWERS, GB, 3))
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "trees", "milp"])
+@pytest.mark.parametrize("thorough", [True, False])
+def test_a_strategy_asked_for_is_the_only_one(strategy: str, thorough: bool) -> None:
+    tried = candidates(instance_of(ring(4), "allgather"), strategy, POWERS, MB, thorough=thorough)
+    assert {candidate.strategy for candidate in tried} == {strategy}
+    assert {candidate.anchor_bytes for candidate in tried} == {MB}
+    assert len(tried) <= (1 if strategy == "milp" else 6 if thorough else 2)
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce", "alltoall"])
+@pytest.mark.parametrize("size", [KB, 64 * KB, GB])
+@pytest.mark.parametrize("thorough", [True, False])
+def test_auto_tries_trees_and_a_greedy_that_is_not_too_large(name: str, size: int, thorough: bool) -> None:
+    instance = instance_of(ring(8), name)
+    tried = candidates(instance, "auto", POWERS, size, thorough=thorough)
+    assert {"trees", "greedy"} <= {candidate.strategy for candidate in tried}
+    assert len(set(tried)) == len(tried)
+    for candidate in tried:
+        limit = MAX_GREEDY_TRANSFERS if candidate.strategy == "greedy" else MAX_TRANSFERS
+        assert transfers_of(with_count(instance.collective, candidate.count)) <= limit

@@ -1,0 +1,174 @@
+"""The pipeline's promises about a set of files: they cover the range, runtimes take them, and the notes say what to know."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from msccl_xml.read import read_algo
+from msccl_xml.write import write_algo
+from synth.chunks import divides, range_sizes
+from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.errors import InputError, NoAnswerError
+from synth.pipeline import MAX_FILES, synthesize
+from synth.request import Progress, Request, Result
+from synth.topology import Topology
+from synth.verify import verify_algo
+from tests.graphs import from_pairs, line, ring
+from tests.jobs import request
+
+KB, MB = 1 << 10, 1 << 20
+MACHINE = line(3)
+
+
+@cache
+def made(name: CollectiveName, low: int, high: int, changes: frozenset[tuple[str, object]]) -> Result:
+    return synthesize(request(MACHINE, name, low, None if low == high else high, **dict(changes)))
+
+
+def answer(name: str, low: int = KB, high: int = MB, **changes: object) -> Result:
+    """The pipeline's answer on three GPUs in a row, made once; for a range unless both sizes are equal."""
+    return made(CollectiveName(name), low, high, frozenset({"runtime": "msccl", **changes}.items()))
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [("allreduce", "msccl"), ("allgather", "msccl"), ("allgather", "executor"), ("allgather", "rccl")],
+)
+def test_files_cover_the_range_without_gap_or_overlap(name: str, runtime: str) -> None:
+    result = answer(name, runtime=runtime)
+    assert 1 <= len(result.files) <= MAX_FILES
+    assert (result.files[0].min_bytes, result.files[-1].max_bytes) == (KB, MB)
+    for earlier, later in pairwise(result.files):
+        assert later.min_bytes == earlier.max_bytes + 1
+    beyond = 1 if runtime == "msccl" else 0  # microsoft/msccl reads maxBytes as the first size not covered
+    for file in result.files:
+        assert (file.algo.min_bytes, file.algo.max_bytes) == (file.min_bytes, file.max_bytes + beyond)
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+def test_chunks_divide_every_size_of_a_files_range(name: CollectiveName) -> None:
+    for file in answer(name).files:
+        for size in range_sizes(KB, MB):
+            if file.min_bytes <= size <= file.max_bytes:
+                assert divides(name, MACHINE.num_ranks, file.chunks_per_rank * file.instances, size)
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+def test_files_are_right_as_written_and_as_described(name: CollectiveName) -> None:
+    for file in answer(name).files:
+        shares = MACHINE.num_ranks if name in SHARED else 1
+        root = 0 if name in ROOTED else None
+        collective = Collective(name, MACHINE.num_ranks, file.chunks_per_rank * file.instances * shares, root)
+        algo = read_algo(write_algo(file.algo))
+        verify_algo(algo, collective, runtime="msccl")
+        assert algo.proto == file.protocol
+        assert file.channels == algo.nchannels
+        assert file.threadblocks == max(len(gpu.threadblocks) for gpu in algo.gpus)
+        assert file.steps == max(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+def test_every_size_has_a_row_of_the_file_that_serves_it(name: CollectiveName) -> None:
+    result = answer(name)
+    factor = Collective(name, 3, 3, 0 if name in ROOTED else None).busbw_factor()
+    assert tuple(row.bytes for row in result.sizes) == range_sizes(KB, MB)
+    for row in result.sizes:
+        file = result.files[row.file]
+        assert file.min_bytes <= row.bytes <= file.max_bytes
+        assert 0 < row.bound_us <= row.schedule_us * (1 + 1e-9)
+        assert row.schedule_us <= row.time_us * (1 + 1e-9)
+        assert row.algbw_GBps == pytest.approx(row.bytes / row.time_us / 1e3)
+        assert row.busbw_GBps == pytest.approx(row.algbw_GBps * factor)
+        assert row.efficiency == pytest.approx(row.bound_us / row.time_us)
+
+
+def test_one_size_gives_one_file() -> None:
+    result = answer("allgather", MB, MB, strategy="greedy", chunks=4)
+    assert [(file.min_bytes, file.max_bytes) for file in result.files] == [(MB, MB)]
+    assert [row.bytes for row in result.sizes] == [MB]
+
+
+def test_a_range_of_equal_sizes_gives_one_file() -> None:
+    result = synthesize(request(MACHINE, "allgather", MB, MB, strategy="greedy", chunks=4))
+    assert [(file.min_bytes, file.max_bytes) for file in result.files] == [(MB, MB)]
+
+
+def test_chunks_that_do_not_divide_give_a_warning() -> None:
+    result = answer("allreduce", KB, KB, chunks=3, strategy="greedy")
+    assert result.files[0].chunks_per_rank == 3
+    assert any(note.startswith("warning: 3 chunks do not divide a buffer of 1KB") for note in result.notes)
+    assert not any(note.startswith("warning") for note in answer("allreduce", KB, KB, chunks=2, strategy="greedy").notes)
+
+
+def test_instances_count_when_chunks_are_asked_for() -> None:
+    # 1 KB is 256 elements: 128 chunks divide it, 128 chunks of 4 instances do not.
+    result = answer("allreduce", KB, KB, chunks=128, instances=4, strategy="greedy")
+    assert any(note.startswith("warning") for note in result.notes)
+
+
+def test_instances_multiply_the_chunks_of_the_file() -> None:
+    file = answer("allgather", MB, MB, instances=2, chunks=2).files[0]
+    assert (file.instances, file.chunks_per_rank) == (2, 2)
+    assert file.algo.nchunksperloop == 2 * 2 * MACHINE.num_ranks
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+def test_only_rooted_collectives_come_with_a_note_about_the_root(name: CollectiveName) -> None:
+    notes = answer(name).notes
+    assert any("right for root 0 only" in note for note in notes) == (name in ROOTED)
+    assert any("custom" in note for note in notes) == (name in ("gather", "scatter"))
+
+
+def test_the_root_asked_for_is_the_root() -> None:
+    result = answer("broadcast", MB, MB, root=2, chunks=2)
+    verify_algo(result.files[0].algo, Collective(CollectiveName.BROADCAST, 3, 2, 2), runtime="msccl")
+    assert any("right for root 2 only" in note for note in result.notes)
+
+
+def test_the_bound_quoted_for_allreduce_says_what_it_limits() -> None:
+    result = synthesize(request(ring(3), "allreduce", KB, strategy="greedy", chunks=1))
+    assert any("at one rank" in note for note in result.notes)
+
+
+def test_a_protocol_and_a_strategy_asked_for_are_used() -> None:
+    result = answer("allgather", MB, MB, protocol="LL128", strategy="trees", chunks=4)
+    assert (result.files[0].protocol, result.files[0].strategy) == ("LL128", "trees")
+
+
+def test_stages_and_progress_are_told() -> None:
+    told: list[Progress] = []
+    result = synthesize(request(MACHINE, "allgather", MB, strategy="trees", chunks=2), told.append)
+    assert {step.stage for step in told} >= {"search", "lowering"}
+    names = [row.name for row in result.stages]
+    assert len(names) == len(set(names))
+    assert {"topology", "routing", "ordering", "scheduling", "lowering", "verify", "bound"} <= set(names)
+    routing = next(row for row in result.stages if row.name == "routing")
+    assert routing.bound is not None
+    assert routing.gap is not None
+    assert routing.gap >= -1e-9
+
+
+@pytest.mark.parametrize("machine", [from_pairs("alone", 1, []), from_pairs("none", 0, [])], ids=lambda t: t.name)
+def test_fewer_than_two_gpus_have_nothing_to_say_to_each_other(machine: Topology) -> None:
+    with pytest.raises(InputError, match="2 or more GPUs"):
+        synthesize(request(machine, "allreduce", MB))
+
+
+def test_a_machine_in_two_parts_has_no_answer() -> None:
+    with pytest.raises(NoAnswerError, match="gpu0 cannot reach gpu2"):
+        synthesize(request(from_pairs("apart", 4, [(0, 1), (2, 3)]), "allreduce", MB))
+
+
+@pytest.mark.parametrize("threadblocks", [4, 8])
+def test_no_more_threadblocks_than_allowed(threadblocks: int) -> None:
+    job: Request = request(ring(4), "allgather", MB, max_threadblocks=threadblocks, strategy="greedy", chunks=2)
+    assert synthesize(job).files[0].threadblocks <= threadblocks
+
+
+def test_more_threadblocks_needed_than_allowed_is_no_answer() -> None:
+    # Every GPU of a ring sends to two others or more and receives from two: one threadblock cannot.
+    with pytest.raises(NoAnswerError):
+        synthesize(request(ring(4), "alltoall", MB, max_threadblocks=1, strategy="greedy", chunks=1))

@@ -1,0 +1,92 @@
+"""The clock that times an answer at other sizes, and what a search tries, scores and cuts short."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.build import build_instance
+from synth.paths import find_paths
+from synth.request import Progress, Request
+from synth.search import Clock, Ledger, Scored, Search
+from synth.solve import Stages
+from synth.strategies import StrategyOptions, strategy
+from synth.topology import Topology
+from tests.graphs import line, ring
+from tests.jobs import request
+
+KB, MB = 1 << 10, 1 << 20
+
+
+def searched(job: Request) -> tuple[list[Scored], list[str], list[Progress]]:
+    """What a search finds, its notes, and what it told on the way."""
+    told: list[Progress] = []
+    search = Search(job, find_paths(job.topology), Ledger(), told.append)
+    return search.run(), search.notes, told
+
+
+def clock_of(topology: Topology, size: int) -> tuple[Clock, float]:
+    """A clock on an allgather solved for `size` bytes, and that answer's makespan."""
+    search = Search(request(topology, "allgather", size), find_paths(topology), Ledger(), lambda _: None)
+    instance = build_instance(topology, search.collective(1), size, None, search.paths)
+    solution = Stages()(instance, strategy("greedy", StrategyOptions()))
+    return Clock(solution), solution.schedule.makespan_us
+
+
+def test_a_clock_agrees_with_the_answer_at_its_own_size() -> None:
+    clock, makespan_us = clock_of(ring(4), MB)
+    assert clock.time_us(MB) == pytest.approx(makespan_us)
+
+
+def test_a_clock_at_other_sizes_and_protocols() -> None:
+    clock, _ = clock_of(line(2), 20_000)  # each GPU sends half of the buffer: 10 GB/s is 10,000 bytes a us
+    assert clock.time_us(20_000) == pytest.approx(1 + 1)
+    assert clock.time_us(80_000) == pytest.approx(1 + 4)
+    assert clock.time_us(80_000, "LL") == pytest.approx(1 + 8)
+    assert clock.time_us(80_000, "Simple") == pytest.approx(1 + 4 + 3.4 - 0.47)
+
+
+def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
+    scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB))
+    assert notes == []
+    assert all(step.stage == "search" for step in told)
+    fractions = [step.fraction or 0.0 for step in told]
+    assert fractions == sorted(fractions)
+    assert set().union(*(entry.times_us for entry in scored)) == {KB << k for k in range(15)}
+    for entry in scored:
+        assert all(1 / 256 <= size / entry.candidate.anchor_bytes <= 256 for size in entry.times_us)
+        assert all(entry.schedules_us[size] <= taken + 1e-9 for size, taken in entry.times_us.items())
+        if entry.protocol == "LL":
+            assert max(entry.times_us) <= 4 * MB
+
+
+def test_only_counts_that_divide_are_scored() -> None:
+    # 48, 64 and 96 bytes are 12, 16 and 24 elements of fp32.
+    scored, _, _ = searched(request(ring(4), "allreduce", 48, 96))
+    assert scored
+    assert all(size // 4 % entry.candidate.count == 0 for entry in scored for size in entry.times_us)
+
+
+def test_a_protocol_asked_for_is_the_only_one() -> None:
+    scored, _, _ = searched(request(ring(4), "allgather", 64 * MB, protocol="LL", strategy="greedy"))
+    assert {entry.protocol for entry in scored} == {"LL"}
+    assert all(64 * MB in entry.times_us for entry in scored)
+
+
+def test_no_time_left_still_gives_an_answer_and_says_so() -> None:
+    scored, notes, _ = searched(request(ring(4), "allgather", KB, 16 * MB, time_limit_s=0.0))
+    assert scored
+    assert len({entry.candidate for entry in scored}) == 1
+    assert any("--time-limit" in note for note in notes)
+
+
+def test_a_count_asked_for_is_the_only_one() -> None:
+    scored, _, _ = searched(request(ring(4), "allgather", MB, chunks=3))
+    assert {entry.candidate.count for entry in scored} == {3}
+
+
+def test_a_ledger_adds_up_the_stages() -> None:
+    ledger = Ledger()
+    for stage in ("a", "b", "a", "end"):
+        ledger.enter(stage)
+    assert set(ledger.seconds) == {"a", "b"}
+    assert 0 <= sum(ledger.seconds.values()) <= ledger.elapsed_s()
