@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from msccl_xml.model import Algo
 from synth.bounds import Bound, ingress_bound
 from synth.choice import Segment, split_range
-from synth.chunks import first_indivisible
+from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.lowering import LoweringOptions, lower
@@ -70,12 +71,10 @@ def _files(
     )
     while segments := split_range(sizes, times, MAX_FILES):
         files: list[FilePlan] = []
-        for position, segment in enumerate(segments):
-            following = segments[position + 1].first if position + 1 < len(segments) else None
-            last_bytes = sizes[following] - 1 if following is not None else request.max_bytes
+        for position, (segment, covered) in enumerate(zip(segments, _covered(request, sizes, segments), strict=True)):
             progress(Progress("lowering", f"file {position + 1} of {len(segments)}", None, None))
             try:
-                files.append(_file(request, scored[segment.candidate], (sizes[segment.first], last_bytes), ledger))
+                files.append(_file(request, scored[segment.candidate], covered, ledger))
             except NoAnswerError as problem:
                 refusal = problem
                 times[segment.candidate] = {}
@@ -83,6 +82,19 @@ def _files(
         else:
             return segments, files
     raise refusal
+
+
+def _covered(request: Request, sizes: Sequence[int], segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """(first, last) byte count of each segment, without gap or overlap, from what the first size really moves.
+
+    Two sizes may move the same: then the segment before serves both.
+    """
+    ranks = request.topology.num_ranks
+    moved = [moved_bytes(request.collective, ranks, size) for size in sizes]
+    starts = [moved[0]]
+    for before, segment in itertools.pairwise(segments):
+        starts.append(max(moved[segment.first], moved[before.last] + 1))
+    return list(zip(starts, [*(start - 1 for start in starts[1:]), request.max_bytes], strict=True))
 
 
 def _file(request: Request, entry: Scored, covered: tuple[int, int], ledger: Ledger) -> FilePlan:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from synth.errors import InputError
 from synth.instance import Instance
+from synth.ir import Routing
 from synth.milp import SolveOptions, Status
 from synth.routing.greedy import GreedyRouting
 from synth.routing.milp import MilpRouting
+from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
 
@@ -42,13 +44,20 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
 
 def _greedy(instance: Instance, options: StrategyOptions) -> Routed:
     routing, schedule = GreedyRouting(seed=options.seed)(instance)
-    return Routed("greedy", routing, schedule)
+    return Routed("greedy", _costed(instance, routing), schedule)
 
 
 def _trees(instance: Instance) -> Routed:
     routing, packing = TreesRouting()(instance)
     close = packing.load_us <= packing.bound_us * (1 + TreesRouting().packing.gap)
-    return Routed("trees", routing, None, "optimal packing" if close else "packing", packing.bound_us)
+    return Routed(
+        "trees", _costed(instance, routing), None, "optimal packing" if close else "packing", packing.bound_us
+    )
+
+
+def _costed(instance: Instance, routing: Routing) -> Routing:
+    """The routing with its cost at level 1."""
+    return Routing(routing.transfers, relaxed_cost(instance, routing))
 
 
 def _milp(instance: Instance, options: StrategyOptions) -> Routed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -89,14 +89,19 @@ def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
     return Schedule(tuple(sends))
 
 
-def link_load_us(instance: Instance, transfers: Iterable[Transfer]) -> float:
-    """The most that any link has to carry, in us (eq. 4): no schedule of these transfers is shorter when they travel alone."""
-    load = [0.0] * len(instance.topology.links)
-    busy = [path.busy_us(instance.chunk_bytes) for path in instance.paths]
-    for transfer in transfers:
-        for link, busy_us in zip(instance.paths[transfer.path].links, busy[transfer.path], strict=True):
-            load[link] += busy_us
-    return max(load, default=0.0)
+def link_loads_us(instance: Instance, paths: Iterable[int]) -> dict[int, float]:
+    """How long one-chunk messages over `paths` (one entry a message) occupy each link that they use."""
+    loads: dict[int, float] = defaultdict(float)
+    for index, messages in Counter(paths).items():
+        path = instance.paths[index]
+        for link, busy_us in zip(path.links, path.busy_us(instance.chunk_bytes), strict=True):
+            loads[link] += messages * busy_us
+    return dict(loads)
+
+
+def busiest_link_us(instance: Instance, transfers: Iterable[Transfer]) -> float:
+    """The most that any link has to carry: no schedule of these transfers is shorter where each travels alone."""
+    return max(link_loads_us(instance, (transfer.path for transfer in transfers)).values(), default=0.0)
 
 
 def messages_of(schedule: Schedule) -> list[Message]:

@@ -81,7 +81,8 @@ def file_name(request: Request, min_bytes: int, max_bytes: int) -> str:
     parts = [request.collective.value, _safe(request.topology.name)]
     if request.root is not None:
         parts.append(f"root{request.root}")
-    parts.append(format_size(request.min_bytes if request.single_size else min_bytes))
+    # The first file may begin a little below what was asked for (`synth.chunks.moved_bytes`).
+    parts.append(format_size(request.min_bytes if request.single_size else max(request.min_bytes, min_bytes)))
     if not request.single_size:
         parts.append(_end(max_bytes))
     return "-".join(parts) + ".xml"

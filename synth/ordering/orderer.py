@@ -11,7 +11,7 @@ from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.list_scheduler import Rule, Work, list_schedule
 from synth.ordering.keys import SORT_KEYS, Facts
-from synth.timing import TOLERANCE_US, Message, link_load_us
+from synth.timing import TOLERANCE_US, Message, busiest_link_us
 
 #: How messages are taken besides the key, by what is added to its name.
 RULES = {
@@ -45,7 +45,7 @@ class Ordering:
         work = Work.of(instance, messages)
         facts = _facts(instance, work)
         longest_us = max((fact.so_far_us + fact.to_go_us for fact in facts), default=0.0)
-        limit_us = max(longest_us, link_load_us(instance, routing.transfers)) * (1 + self.enough)
+        limit_us = max(longest_us, busiest_link_us(instance, routing.transfers)) * (1 + self.enough)
         best = known
         tries = max(len(RULES), self.work // max(1, len(messages)))
         for name, rule in islice(product(self.keys, RULES), tries):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from synth.errors import CheckError
 from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
+from synth.timing import link_loads_us
 
 
 def relaxed_cost(instance: Instance, routing: Routing) -> float:
@@ -55,16 +56,6 @@ def arrivals_us(instance: Instance, source: int, paths: Iterable[int]) -> dict[i
             there = instance.paths[path]
             heapq.heappush(heap, (now + there.latency_us(instance.chunk_bytes), there.dst))
     return arrival
-
-
-def link_loads_us(instance: Instance, paths: Iterable[int]) -> dict[int, float]:
-    """How long one-chunk messages over `paths` (one entry a message) occupy each link that they use."""
-    loads: dict[int, float] = defaultdict(float)
-    for index in paths:
-        path = instance.paths[index]
-        for link, busy in zip(path.links, path.busy_us(instance.chunk_bytes), strict=True):
-            loads[link] += busy
-    return dict(loads)
 
 
 def distances_us(instance: Instance) -> list[dict[int, float]]:

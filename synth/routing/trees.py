@@ -12,7 +12,6 @@ from synth.instance import Instance
 from synth.ir import Routing, Transfer
 from synth.routing.packing import Network, Packing, TreePacking
 from synth.routing.rounding import Rounding
-from synth.timing import link_load_us
 
 
 @dataclass(frozen=True)
@@ -36,4 +35,4 @@ class TreesRouting:
                 for _ in range(count):
                     chunk = next(chunks)
                     transfers += [Transfer(chunk, path) for path in tree]
-        return Routing(tuple(sorted(transfers)), link_load_us(instance, transfers)), packing
+        return Routing(tuple(sorted(transfers))), packing

@@ -8,7 +8,7 @@ from synth.instance import Instance
 from synth.ir import Schedule
 from synth.scheduling.contiguity import Contiguity
 from synth.scheduling.milp import MilpScheduling
-from synth.timing import TOLERANCE_US, link_load_us
+from synth.timing import TOLERANCE_US, busiest_link_us
 
 #: Transfers above which the program is not even looked at: its size grows with the square.
 _MAX_TRANSFERS = 128
@@ -25,7 +25,7 @@ class Scheduling:
         """A schedule of the same routing, never later than `schedule`, and what gave it or proved it."""
         best = self.contiguity(instance, schedule)
         transfers = best.transfers()
-        if best.makespan_us <= link_load_us(instance, transfers) + TOLERANCE_US:
+        if best.makespan_us <= busiest_link_us(instance, transfers) + TOLERANCE_US:
             return best, "contiguity, at the busiest link's load"
         if len(transfers) > _MAX_TRANSFERS or not self.exact.fits(instance, best):
             return best, "contiguity"

@@ -18,7 +18,7 @@ from synth.ordering.orderer import RULES
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.scheduling.contiguity import Contiguity
-from synth.timing import TOLERANCE_US, check_routing, check_schedule, link_load_us, messages_of, retime
+from synth.timing import TOLERANCE_US, busiest_link_us, check_routing, check_schedule, messages_of, retime
 from synth.topology import Topology
 from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
 from tests.schedules import random_schedule
@@ -87,7 +87,7 @@ def test_more_keys_are_never_worse(instance: Instance, seed: int, keys: set[str]
     check_schedule(instance, best, routing)
     assert rule.split(",")[0] in SORT_KEYS
     assert best.makespan_us <= Ordering(some, enough=0.0)(instance, routing)[0].makespan_us + TOLERANCE_US
-    assert best.makespan_us >= link_load_us(instance, routing.transfers) - TOLERANCE_US
+    assert best.makespan_us >= busiest_link_us(instance, routing.transfers) - TOLERANCE_US
 
 
 @settings(max_examples=20)

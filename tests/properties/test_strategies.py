@@ -14,7 +14,7 @@ from synth.milp import SolveOptions
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages
 from synth.strategies import StrategyOptions, strategy
-from synth.timing import TOLERANCE_US, check_routing, check_schedule, link_load_us
+from synth.timing import TOLERANCE_US, busiest_link_us, check_routing, check_schedule
 from synth.topology import Topology
 from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
 
@@ -46,7 +46,7 @@ def check(solution: Solution) -> None:
     buffer_bytes = instance.chunk_bytes * instance.collective.chunks
     bound = ingress_bound(instance.topology, instance.collective, instance.paths)
     assert schedule.makespan_us >= bound.time_us(buffer_bytes) * (1 - 1e-9)
-    assert schedule.makespan_us >= link_load_us(instance, routing.transfers) * (1 - 1e-9)
+    assert schedule.makespan_us >= busiest_link_us(instance, routing.transfers) * (1 - 1e-9)
     assert schedule.makespan_us <= solution.ordered_us + TOLERANCE_US
     if solution.bound_us is not None and instance.collective.name is not CollectiveName.ALLREDUCE:
         assert schedule.makespan_us >= solution.bound_us * (1 - 1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +47,7 @@ def test_no_split_is_cheaper(data: st.DataObject, count: int, max_files: int) ->
     assert [size for s in segments for size in sizes[s.first : s.last + 1]] == sizes
     assert len(segments) <= max_files
     assert total(sizes, costs, segments) == pytest.approx(min(total(sizes, costs, split) for split in splits))
-    assert all(a.candidate != b.candidate for a, b in zip(segments, segments[1:], strict=False))
+    assert all(a.candidate != b.candidate for a, b in pairwise(segments))
 
 
 def test_the_cheapest_at_each_end_serves_its_end() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
-from synth.chunks import divides, range_sizes
+from synth.chunks import divides, moved_bytes, range_sizes
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.pipeline import MAX_FILES, synthesize
@@ -40,12 +40,23 @@ def answer(name: str, low: int = KB, high: int = MB, **changes: object) -> Resul
 def test_files_cover_the_range_without_gap_or_overlap(name: str, runtime: str) -> None:
     result = answer(name, runtime=runtime)
     assert 1 <= len(result.files) <= MAX_FILES
-    assert (result.files[0].min_bytes, result.files[-1].max_bytes) == (KB, MB)
+    assert result.files[0].min_bytes == moved_bytes(CollectiveName(name), MACHINE.num_ranks, KB)
+    assert result.files[-1].max_bytes == MB
     for earlier, later in pairwise(result.files):
         assert later.min_bytes == earlier.max_bytes + 1
     beyond = 1 if runtime == "msccl" else 0  # microsoft/msccl reads maxBytes as the first size not covered
     for file in result.files:
         assert (file.algo.min_bytes, file.algo.max_bytes) == (file.min_bytes, file.max_bytes + beyond)
+
+
+@pytest.mark.parametrize("name", list(CollectiveName))
+@pytest.mark.parametrize("high", [KB, MB])
+def test_a_file_covers_what_its_sizes_really_move(name: CollectiveName, high: int) -> None:
+    """An allgather of 1 KB on three ranks moves 1008 bytes: a file from 1024 on would never be chosen."""
+    result = answer(name, KB, high)
+    for row in result.sizes:
+        file = result.files[row.file]
+        assert file.min_bytes <= moved_bytes(name, MACHINE.num_ranks, row.bytes) <= row.bytes <= file.max_bytes
 
 
 @pytest.mark.parametrize("name", list(CollectiveName))
@@ -100,7 +111,9 @@ def test_chunks_that_do_not_divide_give_a_warning() -> None:
     result = answer("allreduce", KB, KB, chunks=3, strategy="greedy")
     assert result.files[0].chunks_per_rank == 3
     assert any(note.startswith("warning: 3 chunks do not divide a buffer of 1KB") for note in result.notes)
-    assert not any(note.startswith("warning") for note in answer("allreduce", KB, KB, chunks=2, strategy="greedy").notes)
+    assert not any(
+        note.startswith("warning") for note in answer("allreduce", KB, KB, chunks=2, strategy="greedy").notes
+    )
 
 
 def test_instances_count_when_chunks_are_asked_for() -> None:

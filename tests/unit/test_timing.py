@@ -9,7 +9,7 @@ import pytest
 from synth.errors import CheckError
 from synth.instance import Instance
 from synth.ir import Routing, Schedule, Send, Transfer, predecessors
-from synth.timing import Message, Replay, check_routing, check_schedule, link_load_us, messages_of, retime
+from synth.timing import Message, Replay, busiest_link_us, check_routing, check_schedule, messages_of, retime
 from tests.graphs import both_ways, from_pairs, full, gpus, instance_of, line, star
 from tests.schedules import tree_schedule
 
@@ -77,9 +77,9 @@ def test_retime_gives_sends_in_order_of_start() -> None:
 def test_link_load_is_that_of_the_busiest_link() -> None:
     instance = instance_of(star(3), "gather", 1, CHUNK, root=0)
     both = [Transfer(rank, over(instance, rank, 0)) for rank in (1, 2)]
-    assert link_load_us(instance, both) == 2
-    assert link_load_us(instance, both[:1]) == 1
-    assert link_load_us(instance, []) == 0
+    assert busiest_link_us(instance, both) == 2
+    assert busiest_link_us(instance, both[:1]) == 1
+    assert busiest_link_us(instance, []) == 0
 
 
 def test_predecessors_of_an_allreduce() -> None:

@@ -1,0 +1,147 @@
+"""The figures that the project promises, against limits worked out here and in peers' notes. Times are cost level 2.
+
+Large allgathers: within so many per cent of the machine's limit, the worst cut M/N |S| / B(S), by a linear program for maximum flow.
+Small ones: as few hops one after the other as the machine's diameter. Peers' own instances are in ../shared, where that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.sparse.csgraph import shortest_path
+
+from synth.inputs.load import load_topology
+from synth.ir import Transfer, predecessors
+from synth.paths import find_paths
+from synth.pipeline import synthesize
+from synth.search import Ledger, Search
+from synth.topology import Topology, replicate
+from tests.jobs import request
+
+PEERS = Path(__file__).resolve().parents[3] / "shared" / "peers" / "instances"
+GB = 1 << 30
+
+
+def peer(name: str) -> Topology:
+    path = PEERS / f"{name}.json"
+    if not path.is_file():
+        pytest.skip("../shared/peers is not there")
+    return load_topology(str(path))
+
+
+def schedule_us(topology: Topology, size: int) -> float:
+    """What the pipeline's one file for an allgather of `size` bytes takes."""
+    (row,) = synthesize(request(topology, "allgather", size)).sizes
+    return row.schedule_us
+
+
+def into_GBps(topology: Topology, ranks: Iterable[int]) -> float:
+    """The most that can flow into a set of ranks from all others, over the links that paths use."""
+    used = sorted({link for path in find_paths(topology) for link in path.links})
+    links = [topology.links[link] for link in used]
+    inside = {topology.gpus[rank].id for rank in ranks}
+    outside = {gpu.id for gpu in topology.gpus} - inside
+    through = sorted(device.id for device in topology.devices if device.id not in inside | outside)
+    balance = [[float(link.dst == device) - float(link.src == device) for link in links] for device in through]
+    gain = [float(link.src in inside) - float(link.dst in inside) for link in links]
+    rates = [(0.0, link.GBps) for link in links]
+    zeros = np.zeros(len(through)) if through else None
+    return -float(linprog(gain, A_eq=balance or None, b_eq=zeros, bounds=rates).fun)
+
+
+def limit_us(topology: Topology, size: int) -> float:
+    """What an allgather of `size` bytes needs at least: the worst of single GPUs, all but one, nodes, and bridged neighbours."""
+    count = topology.num_ranks
+    everybody = set(range(count))
+    nodes = [{rank for rank in everybody if topology.node_of(rank) == node} for node in range(topology.num_nodes)]
+    sets = [{rank} for rank in everybody] + [everybody - {rank} for rank in everybody]
+    sets += [set(range(first, first + width)) for width in (2, count // 2) for first in range(0, count, width)]
+    sets += [node for node in nodes if node != everybody]
+    return max((count - len(s)) / count * size / into_GBps(topology, s) / 1e3 for s in sets)
+
+
+def longest_chain(topology: Topology, size: int) -> int:
+    """Hops one after the other in the best allgather for `size` bytes."""
+    search = Search(request(topology, "allgather", size), find_paths(topology), Ledger(), lambda _: None)
+    solution = min(search.run(), key=lambda entry: entry.scores()[size]).solution
+    transfers = sorted(solution.schedule.sends, key=lambda send: send.start_us)
+    order = [Transfer(chunk, send.path, send.reduce) for send in transfers for chunk in send.chunks]
+    before = predecessors(solution.instance, order)
+    depth: dict[Transfer, int] = {}
+    for transfer in order:
+        depth[transfer] = 1 + max((depth[other] for other in before[transfer]), default=0)
+    return max(depth.values())
+
+
+def diameter(topology: Topology) -> int:
+    """Hops between the two ranks that are farthest apart."""
+    joined = np.zeros((topology.num_ranks, topology.num_ranks))
+    for path in find_paths(topology):
+        joined[path.src, path.dst] = 1
+    return int(shortest_path(joined, unweighted=True).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "gap"),
+    [
+        ("dgx1", 1, 0.05),
+        pytest.param("ndv2", 2, 0.05, marks=pytest.mark.slow),
+        pytest.param("mi250", 1, 0.10, marks=pytest.mark.slow),
+        ("dgx2", 1, 0.10),
+    ],
+)
+def test_a_large_allgather_is_near_the_limit(name: str, nodes: int, gap: float) -> None:
+    topology = replicate(load_topology(name), nodes)
+    limit = limit_us(topology, GB)
+    assert limit * (1 - 1e-9) <= schedule_us(topology, GB) <= limit * (1 + gap)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ring4",
+        "ring8",
+        "line4",
+        "mesh-3x3",
+        "dgx1",
+        "ndv2",
+        "a100x4",
+        "dgx-a100",
+        "mi300x",
+        "pcie8-1nic",
+        "pcie-2x2-nvlink",
+    ]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("mesh-4x4", "mi250", "dgx2")],
+)
+def test_a_small_allgather_takes_no_more_hops_than_the_diameter(name: str) -> None:
+    topology = load_topology(name)
+    assert longest_chain(topology, 1 << 10) == diameter(topology)
+
+
+def test_an_8_MB_allgather_on_taccls_ndv2() -> None:
+    assert schedule_us(peer("taccl-ndv2-1"), 8_000_000) <= 54.0
+
+
+@pytest.mark.parametrize(
+    ("name", "limit_GBps", "gap"),
+    [
+        ("teccl-dgx1", 171.43, 0.05),
+        pytest.param("teccl-ndv2-2", 25.0, 0.05, marks=pytest.mark.slow),
+        pytest.param("forestcoll-mi250-1", 342.86, 0.10, marks=pytest.mark.slow),
+        pytest.param("teccl-dgx2-2", 129.03, 0.10, marks=pytest.mark.slow),
+    ],
+)
+def test_a_large_allgather_on_peers_machines(name: str, limit_GBps: float, gap: float) -> None:
+    """Limits proved by max-flow, from the notes beside the instances."""
+    assert schedule_us(peer(name), 10**9) <= 1e6 / limit_GBps * (1 + gap)
+
+
+def test_the_limit_used_here_is_the_one_that_is_known() -> None:
+    assert limit_us(load_topology("ring4"), GB) == pytest.approx(3 / 4 * GB / (2 * 25e3))
+    assert limit_us(load_topology("line4"), 1000) > 0
+    # Peers' notes: 171.43 GB/s for their DGX-1.
+    assert limit_us(peer("teccl-dgx1"), 10**9) == pytest.approx(1e6 / 171.43, rel=1e-4)
