@@ -223,7 +223,12 @@ def _input_options() -> list[click.Option]:
         _option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Files for this range. [1KB:1GB]"),
         _option("--root", type=int, metavar="RANK", help="Root of broadcast, reduce, gather and scatter. [0]"),
         _option("--sketch", metavar="FILE", help="Hints that narrow the search."),
-        _option("--in-place/--out-of-place", "inplace", default=None, help="The calls that the files are for. [both]"),
+        _option(
+            "--in-place/--out-of-place",
+            "inplace",
+            default=None,
+            help="The calls that the files are for. [as the runtime allows]",
+        ),
     ]
 
 
@@ -248,7 +253,9 @@ def _search_options() -> list[click.Option]:
         _option(
             "--chunks", callback=params.auto_or_count(MAX_CHUNKS), metavar="auto|N", help="Chunks of the vector. [auto]"
         ),
-        _option("--max-threadblocks", type=click.IntRange(min=1), metavar="N", help="Threadblocks of a GPU at most."),
+        _option(
+            "--max-threadblocks", type=click.IntRange(min=1), metavar="N", help="Threadblocks of a GPU at most. [64]"
+        ),
         _option("--time-limit", callback=params.seconds, default="300", metavar="SECONDS", help="Then stop. [300]"),
         _option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed of random choices. [0]"),
         _option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True, help="Who solves MILPs."),

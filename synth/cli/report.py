@@ -22,7 +22,7 @@ def report_text(result: Result, paths: Sequence[str]) -> str:
         "ranks": result.ranks,
         "strategy": result.strategy,
         "files": [{"path": path, **_fields(plan)} for path, plan in zip(paths, result.files, strict=True)],
-        "sizes": [_fields(row) for row in result.sizes],
+        "sizes": [{**_fields(row), "file": paths[row.file]} for row in result.sizes],
         "stages": [_fields(row) for row in result.stages],
         "notes": list(result.notes),
         "verified": True,
