@@ -49,7 +49,9 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Packing:
-    """Columns over all commodities; their most loaded link needs `load_us`, and no routing at all needs less than `bound_us`."""
+    """Columns over all commodities, chosen for load and depth together: where shallow trees are worth it, their most loaded link
+    needs more than `load_us`, the least found for any trees. No routing at all needs less than `bound_us`.
+    """
 
     commodities: tuple[Commodity, ...]
     columns: tuple[Column, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 from synth.instance import Instance
 from synth.ir import Schedule, Send, Transfer, predecessors
@@ -79,34 +79,48 @@ def _group(
 
 def _merge_where_nobody_waits(instance: Instance, schedule: Schedule, max_group: int) -> Schedule:
     """Merge sends that follow each other on a path if everything that the earlier one brings is only needed later."""
-    needed = _first_need(instance, schedule)
+    slack = _Slack(_ready_times(instance, schedule), _first_need(instance, schedule))
     by_path: dict[int, list[Send]] = defaultdict(list)
     for send in schedule.sends:
         by_path[send.path].append(send)
-    ready = _ready_times(instance, schedule)
     sends: list[Send] = []
     for path in sorted(by_path):
-        merged = [by_path[path][0]]
-        for earlier, later in pairwise(by_path[path]):
+        merged = by_path[path][:1]
+        for later in by_path[path][1:]:
             joined = merged[-1]
-            neighbours = joined.chunks[-1] + 1 == later.chunks[0] and joined.reduce == later.reduce
-            if (
-                neighbours
-                and len(joined.chunks) + len(later.chunks) <= max_group
-                and earlier.chunks[-1] == joined.chunks[-1]
-                and _commodity(instance, joined.chunks[-1]) == _commodity(instance, later.chunks[0])
-                and max(ready[Transfer(c, path, later.reduce)] for c in later.chunks) <= joined.start_us + TOLERANCE_US
-                and min(needed[Transfer(c, path, joined.reduce)] for c in joined.chunks)
-                >= later.arrive_us - TOLERANCE_US
-            ):
-                merged[-1] = Send(
-                    (*joined.chunks, *later.chunks), path, joined.reduce, joined.start_us, later.arrive_us
-                )
+            chunks = tuple(sorted((*joined.chunks, *later.chunks)))
+            if len(chunks) <= max_group and _side_by_side(instance, chunks) and slack.allows(instance, joined, later):
+                merged[-1] = Send(chunks, path, joined.reduce, joined.start_us, later.arrive_us)
             else:
                 merged.append(later)
         sends += merged
     sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
     return retime(instance, [Message(send.chunks, send.path, send.reduce) for send in sends])
+
+
+def _side_by_side(instance: Instance, chunks: tuple[int, ...]) -> bool:
+    """Whether the chunks lie next to each other in every buffer."""
+    contiguous = chunks[-1] - chunks[0] == len(chunks) - 1
+    return contiguous and _commodity(instance, chunks[0]) == _commodity(instance, chunks[-1])
+
+
+class _Slack(NamedTuple):
+    """When each transfer's chunk was at its source, and when what the transfer brings is first sent on, in us."""
+
+    ready_us: dict[Transfer, float]
+    needed_us: dict[Transfer, float]
+
+    def allows(self, instance: Instance, joined: Send, later: Send) -> bool:
+        """Whether `later` can travel with `joined`, right behind which it leaves, without anybody noticing."""
+        busy_us = max(instance.paths[joined.path].busy_us(len(joined.chunks) * instance.chunk_bytes))
+        ready = max(self.ready_us[Transfer(chunk, later.path, later.reduce)] for chunk in later.chunks)
+        needed = min(self.needed_us[Transfer(chunk, joined.path, joined.reduce)] for chunk in joined.chunks)
+        return (
+            joined.reduce == later.reduce
+            and later.start_us <= joined.start_us + busy_us + TOLERANCE_US
+            and ready <= joined.start_us + TOLERANCE_US
+            and needed >= later.arrive_us - TOLERANCE_US
+        )
 
 
 def _ready_times(instance: Instance, schedule: Schedule) -> dict[Transfer, float]:

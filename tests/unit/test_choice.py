@@ -38,7 +38,8 @@ def every_split(sizes: list[int], costs: Costs, max_files: int) -> list[list[Seg
 def test_no_split_is_cheaper(data: st.DataObject, count: int, max_files: int) -> None:
     sizes = [1 << k for k in range(count)]
     cost = st.sampled_from([0.5, 1.0, 1.01, 1.2, 3.0, 10.0])
-    costs = data.draw(st.lists(st.dictionaries(st.sampled_from(sizes), cost), min_size=1, max_size=3))
+    some = st.one_of(st.fixed_dictionaries(dict.fromkeys(sizes, cost)), st.dictionaries(st.sampled_from(sizes), cost))
+    costs = data.draw(st.lists(some, min_size=1, max_size=3))
     splits = every_split(sizes, costs, max_files)
     segments = split_range(sizes, costs, max_files)
     if not splits:
@@ -58,6 +59,11 @@ def test_the_cheapest_at_each_end_serves_its_end() -> None:
 def test_a_file_that_saves_almost_nothing_is_not_worth_it() -> None:
     first, second = {1: 1.0, 2: 1.0}, {1: 2.0, 2: 1.0 - _FILE_PENALTY / 2}
     assert split_range([1, 2], [first, second], 4) == [Segment(0, 0, 1)]
+
+
+def test_sizes_count_alike_by_what_is_saved_of_each() -> None:
+    # The first halves the small size, the second saves a fifth of the large one, which is more us.
+    assert split_range([1, 2], [{1: 1.0, 2: 10.0}, {1: 2.0, 2: 8.0}], 1) == [Segment(0, 0, 1)]
 
 
 def test_one_file_takes_the_best_compromise() -> None:
