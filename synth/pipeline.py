@@ -66,9 +66,7 @@ def _files(
 ) -> tuple[list[Segment], list[FilePlan]]:
     """The split of the sizes and its files; a candidate that a runtime could not hold gives way to the next best."""
     times = [entry.scores() for entry in scored]
-    refusal = NoAnswerError(
-        f"--chunks: no chunk count serves all sizes of {request.collective}; name one with --chunks"
-    )
+    refusal = _refusal(request)
     while segments := split_range(sizes, times, MAX_FILES):
         files: list[FilePlan] = []
         for position, (segment, covered) in enumerate(zip(segments, _covered(request, sizes, segments), strict=True)):
@@ -82,6 +80,16 @@ def _files(
         else:
             return segments, files
     raise refusal
+
+
+def _refusal(request: Request) -> NoAnswerError:
+    """Why no candidate serves all sizes, where none was refused later on."""
+    if request.instances is None:
+        return NoAnswerError(f"--sizes: {MAX_FILES} files do not serve them all, expected a narrower range")
+    return NoAnswerError(
+        f"--instances: {request.instances} copies of the algorithm do not divide every buffer of {request.collective}, "
+        "expected a number that does; or name a count with --chunks, and runtimes pass over the file where it does not divide"
+    )
 
 
 def _covered(request: Request, sizes: Sequence[int], segments: Sequence[Segment]) -> list[tuple[int, int]]:

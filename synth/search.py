@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from synth.build import build_instance
@@ -42,6 +42,12 @@ class Scored:
     protocol: str
     times_us: dict[int, float]
     schedules_us: dict[int, float]
+
+    def joined(self, other: Scored) -> Scored:
+        """Of one solution under one protocol, what is known at the sizes of both."""
+        return replace(
+            self, times_us=self.times_us | other.times_us, schedules_us=self.schedules_us | other.schedules_us
+        )
 
     def scores(self) -> dict[int, float]:
         """What the choice goes by: the exact schedule, with a tenth of the say (in logarithms) for the protocol's estimate,
@@ -86,6 +92,7 @@ class Search:
     def run(self) -> list[Scored]:
         """Every candidate solved and scored, in a fixed order. Where time runs out, at least one of them."""
         plan = self._plan()
+        solved: list[tuple[Candidate, Solution]] = []
         scored: list[Scored] = []
         best: dict[int, float] = {}
         for number, candidate in enumerate(plan):
@@ -100,8 +107,17 @@ class Search:
             self.progress(Progress("search", detail, number / len(plan), best.get(size)))
             solution = self._solve(candidate)
             best[size] = min(best.get(size, float("inf")), solution.schedule.makespan_us)
-            scored += self._score(candidate, solution)
+            solved.append((candidate, solution))
+            scored += self._score(candidate, solution, self._near(size))
+        served = set[int]().union(*(entry.times_us for entry in scored))
+        if left := [size for size in self.sizes() if size not in served]:
+            # Time ran out before anything was solved nearer: an answer made for other sizes is better than none.
+            more = [entry for pair in solved for entry in self._score(*pair, left)]
+            scored = [entry.joined(far) for entry, far in zip(scored, more, strict=True)]
         return scored
+
+    def _near(self, anchor_bytes: int) -> list[int]:
+        return [size for size in self.sizes() if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
     @cached_property
     def stages(self) -> Stages:
@@ -169,14 +185,12 @@ class Search:
         self.ledger.enter("scoring")
         return solution
 
-    def _score(self, candidate: Candidate, solution: Solution) -> list[Scored]:
-        anchor = candidate.anchor_bytes
-        near = [size for size in self.sizes() if anchor <= size * _REACH and size <= anchor * _REACH]
-        served = [size for size in near if self._serves(candidate.count, size)]
+    def _score(self, candidate: Candidate, solution: Solution, sizes: Sequence[int]) -> list[Scored]:
+        served = [size for size in sizes if self._serves(candidate.count, size)]
         scored = []
         clock = Clock(solution)
         schedules = {size: clock.time_us(size) for size in served}
-        for protocol in self._protocols(anchor):
+        for protocol in self._protocols(candidate.anchor_bytes):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = {size: clock.time_us(size, protocol) for size in usable}
             scored.append(Scored(solution, candidate, protocol, times, schedules))

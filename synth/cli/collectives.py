@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from synth.cli import output, params
+from synth.cli import output
+from synth.cli.options import VerbCommand, option_groups
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import CheckError, InputError, SynthError, UsageError
 
@@ -17,17 +18,9 @@ if TYPE_CHECKING:
     from synth.sketch import Sketch
     from synth.topology import Topology
 
-RUNTIMES = ("msccl", "executor", "rccl")
-STRATEGIES = ("auto", "milp", "trees", "greedy")
-PROTOCOLS = ("auto", "Simple", "LL", "LL128")
-SOLVERS = ("auto", "highs", "cbc", "gurobi")
 DEFAULT_SIZES = (1 << 10, 1 << 30)
 #: A GPU has a path to every other, so a million paths. No answer for more would come within a day.
 MAX_RANKS = 1024
-#: More chunks than a threadblock can move: 256 steps (microsoft/msccl) of 71 chunks.
-MAX_CHUNKS = 256 * 71
-#: Copies stand on channels of their own, of which a runtime has so many.
-MAX_INSTANCES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,81 +198,14 @@ def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:
     return inplace
 
 
-def _option(*names: str, **settings: Any) -> click.Option:
-    return click.Option(names, **settings)
-
-
-def _input_options() -> list[click.Option]:
-    """What is to be solved."""
-    return [
-        _option(
-            "--topo", required=True, metavar="FILE|NAME", help="The machine: a file, or a name of `synth topo list`."
-        ),
-        _option(
-            "--nodes", type=click.IntRange(min=1), metavar="N", help="Copies of a one-node machine, over its NICs."
-        ),
-        _option("--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, renumbered in this order."),
-        _option("--size", callback=params.size, metavar="SIZE", help="One file, for this buffer size, such as 64MB."),
-        _option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Files for this range. [1KB:1GB]"),
-        _option("--root", type=int, metavar="RANK", help="Root of broadcast, reduce, gather and scatter. [0]"),
-        _option("--sketch", metavar="FILE", help="Hints that narrow the search."),
-        _option(
-            "--in-place/--out-of-place",
-            "inplace",
-            default=None,
-            help="The calls that the files are for. [as the runtime allows]",
-        ),
-    ]
-
-
-def _search_options() -> list[click.Option]:
-    """How it is to be solved."""
-    return [
-        _option("--runtime", type=click.Choice(RUNTIMES), default="msccl", show_default=True, help="Who will run it."),
-        _option("--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How to route."),
-        _option(
-            "--protocol",
-            type=click.Choice(PROTOCOLS, case_sensitive=False),
-            default="auto",
-            metavar="[" + "|".join(PROTOCOLS) + "]",
-            help="How connections carry data. [auto]",
-        ),
-        _option(
-            "--instances",
-            callback=params.auto_or_count(MAX_INSTANCES),
-            metavar="auto|N",
-            help="Parallel copies. [auto]",
-        ),
-        _option(
-            "--chunks", callback=params.auto_or_count(MAX_CHUNKS), metavar="auto|N", help="Chunks of the vector. [auto]"
-        ),
-        _option(
-            "--max-threadblocks", type=click.IntRange(min=1), metavar="N", help="Threadblocks of a GPU at most. [64]"
-        ),
-        _option("--time-limit", callback=params.seconds, default="300", metavar="SECONDS", help="Then stop. [300]"),
-        _option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed of random choices. [0]"),
-        _option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True, help="Who solves MILPs."),
-    ]
-
-
-def _output_options() -> list[click.Option]:
-    """What becomes of the answer."""
-    return [
-        _option("-o", "--output", metavar="FILE|DIR/", help="Where to write; - is standard output. [here]"),
-        _option("--report", metavar="FILE", help="Also write all figures as JSON."),
-        _option("-q", "--quiet", is_flag=True, help="No progress, no summary."),
-        _option("--debug", is_flag=True, help="Show the traceback of a failure."),
-    ]
-
-
 def _command(collective: CollectiveName) -> click.Command:
     def callback(**given: Any) -> int:
         return synthesize(collective, Options(**given))
 
-    return click.Command(
+    return VerbCommand(
         collective.value,
         callback=callback,
-        params=[*_input_options(), *_search_options(), *_output_options()],
+        params=[option for group in option_groups(collective in ROOTED).values() for option in group],
         help=f"Make {collective} files for a machine and print their paths.",
         short_help=f"Make {collective} files for a machine.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,11 @@ def print_result(text: str, end: str = "\n") -> None:
         raise
     except OSError as error:
         raise SynthError(f"standard output: cannot be written: {error.strerror or error}") from error
+
+
+def columns() -> int:
+    """How many characters fit on a line of the terminal, 40 at least; many where standard output is none."""
+    return max(40, shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns)
 
 
 def print_error(message: str) -> None:

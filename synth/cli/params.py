@@ -44,6 +44,19 @@ def ranks(_context: click.Context, _option: click.Parameter, text: str | None) -
     return tuple(int(part) for part in parts)
 
 
+def whole_from(smallest: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """The callback for a whole number from `smallest`; None where the option is not given."""
+
+    def number(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+        if text is None:
+            return None
+        if not _is_number(text.strip()) or int(text) < smallest:
+            raise _bad(text, f"a whole number from {smallest}")
+        return int(text)
+
+    return number
+
+
 def auto_or_count(largest: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
     """The callback for a whole number from 1 to `largest`; None for `auto`."""
 

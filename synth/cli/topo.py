@@ -33,7 +33,7 @@ def show_topology(name: str, debug: bool) -> int:
 
     topology = load_topology(name)
     try:
-        text = show_text(topology)
+        text = show_text(topology, output.columns())
     except NoAnswerError as error:
         raise at_fault(error, topology, name) from error
     output.print_result(text.rstrip("\n"))

@@ -13,6 +13,7 @@ from synth.inputs.load import load_topology
 from synth.paths import Path, find_paths
 from synth.topology import DeviceKind, Topology
 
+#: Lines of prose are no longer than this, whatever the terminal.
 _WIDTH = 100
 _MAX_SHARED = 8
 #: What labels mean, in the words of `nvidia-smi topo -m` where it has the label.
@@ -39,15 +40,17 @@ def list_text() -> str:
     return "\n".join(lines) + "\n"
 
 
-def show_text(topology: Topology) -> str:
+def show_text(topology: Topology, width: int = _WIDTH) -> str:
     """The machine in tables: connections between GPUs, NICs and the GPUs near them, shared links, distances.
+
+    Prose is wrapped to `width` characters; tables are as wide as they are.
 
     Raises NoAnswerError (of `find_paths`) where some GPUs are not connected.
     """
     used = find_paths(topology)
     everywhere = find_paths(replace(topology, fallback=frozenset()))
     blocks = [
-        _head(topology),
+        _head(topology, min(width, _WIDTH)),
         _gpu_table(topology, everywhere, used),
         _nic_text(topology),
         _shared_text(topology, used),
@@ -56,13 +59,13 @@ def show_text(topology: Topology) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _head(topology: Topology) -> str:
+def _head(topology: Topology, width: int) -> str:
     kinds: dict[str, int] = defaultdict(int)
     for device in topology.devices:
         kinds[device.kind] += 1
     counted = ", ".join(f"{kinds[kind]} {kind}" for kind in DeviceKind if kinds[kind])
     nodes = "1 node" if topology.num_nodes == 1 else f"{topology.num_nodes} nodes"
-    about = [textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in topology.about.split("\n") if line]
+    about = [textwrap.fill(line, width, subsequent_indent="  ") for line in topology.about.split("\n") if line]
     return "\n".join([f"{topology.name}: {topology.num_ranks} ranks on {nodes} ({counted})", *about])
 
 

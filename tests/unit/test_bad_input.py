@@ -215,6 +215,28 @@ def test_a_signal_ends_the_search_and_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(("verb", "shown"), [("allreduce", False), ("broadcast", True)])
+def test_help_shows_options_in_groups(verb: str, shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    titles = ["The job:", "The search:", "The answer:"]
+    assert [line for line in text.splitlines() if line.endswith(":")] == titles
+    for option, after in (("--topo", 0), ("--strategy", 1), ("--report", 2), ("--help", 2)):
+        at = text.index(f"{option} " if option != "--help" else "-h, --help")
+        assert [title for title in titles if text.index(title) < at][-1] == titles[after]
+    assert ("--root" in text) == shown
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "300"])
+def test_prose_fits_the_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main.main(["topo", "show", "mesh-4x4"]) == 0
+    prose = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
+    assert max(map(len, prose)) <= min(int(columns), 100)
+
+
 def test_ctrl_c_while_modules_load(monkeypatch: pytest.MonkeyPatch) -> None:
     from synth.__main__ import run
 

@@ -119,6 +119,11 @@ def test_instances_count_when_chunks_are_asked_for() -> None:
     assert any(note.startswith("warning") for note in result.notes)
 
 
+def test_instances_that_divide_nothing_are_named() -> None:
+    with pytest.raises(NoAnswerError, match="--instances: 3 copies"):
+        answer("allreduce", KB, KB, instances=3, strategy="greedy")
+
+
 def test_instances_multiply_the_chunks_of_the_file() -> None:
     file = answer("allgather", MB, MB, instances=2, chunks=2).files[0]
     assert (file.instances, file.chunks_per_rank) == (2, 2)

@@ -46,7 +46,7 @@ def test_a_clock_at_other_sizes_and_protocols() -> None:
 
 
 def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
-    scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB))
+    scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB, strategy="trees"))
     assert notes == []
     assert all(step.stage == "search" for step in told)
     fractions = [step.fraction or 0.0 for step in told]
@@ -60,22 +60,24 @@ def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
 
 
 def test_only_counts_that_divide_are_scored() -> None:
-    # 48, 64 and 96 bytes are 12, 16 and 24 elements of fp32.
-    scored, _, _ = searched(request(ring(4), "allreduce", 48, 96))
-    assert scored
+    # Links without latency: cutting finely is worth it. 16 bytes are 4 elements of fp32, 64 KB are 16384.
+    scored, _, _ = searched(request(line(2, alpha_us=1e-4), "allreduce", 16, 64 * KB, strategy="trees"))
+    assert max(entry.candidate.count for entry in scored) > 4
+    assert {size for entry in scored for size in entry.times_us} == {16 << k for k in range(13)}
     assert all(size // 4 % entry.candidate.count == 0 for entry in scored for size in entry.times_us)
 
 
 def test_a_protocol_asked_for_is_the_only_one() -> None:
-    scored, _, _ = searched(request(ring(4), "allgather", 64 * MB, protocol="LL", strategy="greedy"))
+    scored, _, _ = searched(request(ring(4), "allgather", 64 * MB, protocol="LL", strategy="greedy", chunks=4))
     assert {entry.protocol for entry in scored} == {"LL"}
     assert all(64 * MB in entry.times_us for entry in scored)
 
 
 def test_no_time_left_still_gives_an_answer_and_says_so() -> None:
-    scored, notes, _ = searched(request(ring(4), "allgather", KB, 16 * MB, time_limit_s=0.0))
-    assert scored
+    scored, notes, _ = searched(request(ring(4), "allgather", KB, 1024 * MB, time_limit_s=0.0))
     assert len({entry.candidate for entry in scored}) == 1
+    assert len({entry.protocol for entry in scored}) == len(scored)
+    assert set().union(*(entry.times_us for entry in scored)) == {KB << k for k in range(21)}
     assert any("--time-limit" in note for note in notes)
 
 

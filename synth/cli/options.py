@@ -1,0 +1,136 @@
+"""The options of the verbs that synthesize, in the groups that `--help` shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from synth.cli import params
+
+RUNTIMES = ("msccl", "executor", "rccl")
+STRATEGIES = ("auto", "milp", "trees", "greedy")
+PROTOCOLS = ("auto", "Simple", "LL", "LL128")
+SOLVERS = ("auto", "highs", "cbc", "gurobi")
+#: More chunks than a threadblock can move: 256 steps (microsoft/msccl) of 71 chunks.
+MAX_CHUNKS = 256 * 71
+#: Copies stand on channels of their own, of which a runtime has so many.
+MAX_INSTANCES = 32
+OUTPUT = "The answer"
+
+
+class VerbCommand(click.Command):
+    """A command whose help shows its options in their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group; what is in none, such as `--help`, goes with the last."""
+        groups = option_groups(rooted=True)
+        place = {option.name: title for title, group in groups.items() for option in group}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in groups}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rows[place.get(param.name, OUTPUT)].append(record)
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def option_groups(rooted: bool) -> dict[str, list[click.Option]]:
+    """All options by the title of their group; `rooted` where the collective has a root."""
+    return {"The job": _input_options(rooted), "The search": _search_options(), OUTPUT: _output_options()}
+
+
+def _option(*names: str, **settings: Any) -> click.Option:
+    return click.Option(names, **settings)
+
+
+def _input_options(rooted: bool) -> list[click.Option]:
+    """What is to be solved. `--root` is not shown where there is none; given all the same, it gets an error that says so."""
+    return [
+        _option(
+            "--topo", required=True, metavar="FILE|NAME", help="The machine: a file, or a name of `synth topo list`."
+        ),
+        _option(
+            "--nodes",
+            callback=params.whole_from(1),
+            metavar="N",
+            help="Copies of a one-node machine, over its NICs. [1, or what the sketch says]",
+        ),
+        _option(
+            "--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, renumbered in this order. [all]"
+        ),
+        _option(
+            "--size", callback=params.size, metavar="SIZE", help="One file, for buffers of this size, such as 64MB."
+        ),
+        _option(
+            "--sizes",
+            callback=params.size_range,
+            metavar="LOW:HIGH",
+            help="At most four files that cover this range. [1KB:1GB]",
+        ),
+        _option("--root", type=int, metavar="RANK", hidden=not rooted, help="The rank that is the root. [0]"),
+        _option("--sketch", metavar="FILE", help="Hints that narrow the search."),
+        _option(
+            "--in-place/--out-of-place",
+            "inplace",
+            default=None,
+            help="The calls that the files are for. [as the runtime allows]",
+        ),
+    ]
+
+
+def _search_options() -> list[click.Option]:
+    """How it is to be solved."""
+    return [
+        _option("--runtime", type=click.Choice(RUNTIMES), default="msccl", help="Who will run the files. [msccl]"),
+        _option(
+            "--strategy",
+            type=click.Choice(STRATEGIES),
+            default="auto",
+            help="How to route. [auto: what is best of all]",
+        ),
+        _option(
+            "--protocol",
+            type=click.Choice(PROTOCOLS, case_sensitive=False),
+            default="auto",
+            metavar="[" + "|".join(PROTOCOLS) + "]",
+            help="How connections carry data. [auto]",
+        ),
+        _option(
+            "--instances",
+            callback=params.auto_or_count(MAX_INSTANCES),
+            metavar="auto|N",
+            help="Parallel copies of the algorithm. [auto]",
+        ),
+        _option(
+            "--chunks",
+            callback=params.auto_or_count(MAX_CHUNKS),
+            metavar="auto|N",
+            help="Chunks of the vector, or of each rank's share where ranks have shares. [auto]",
+        ),
+        _option(
+            "--max-threadblocks", callback=params.whole_from(1), metavar="N", help="Threadblocks of a GPU at most. [64]"
+        ),
+        _option(
+            "--time-limit",
+            callback=params.seconds,
+            default="300",
+            metavar="SECONDS",
+            help="When to end the search. [300]",
+        ),
+        _option("--seed", callback=params.whole_from(0), default="0", metavar="N", help="Seed of random choices. [0]"),
+        _option(
+            "--solver", type=click.Choice(SOLVERS), default="auto", help="Who solves MILPs. [auto: HiGHS, else CBC]"
+        ),
+    ]
+
+
+def _output_options() -> list[click.Option]:
+    """What becomes of the answer."""
+    return [
+        _option("-o", "--output", metavar="FILE|DIR/", help="Where to write; - is standard output. [here]"),
+        _option("--report", metavar="FILE", help="Also write all figures as JSON."),
+        _option("-q", "--quiet", is_flag=True, help="No progress, no summary."),
+        _option("--debug", is_flag=True, help="Show the traceback of a failure."),
+    ]
