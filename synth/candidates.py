@@ -74,8 +74,6 @@ def candidates(
     """What to solve at one buffer size; `thorough` where that size is all that is asked for."""
     collective = instance.collective
     chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 2)
-    if strategy == "milp":
-        chosen = worthwhile_counts(instance, counts[:1], buffer_bytes, 1)
     if strategy != "auto":
         return [Candidate(strategy, count, buffer_bytes) for count in chosen]
     tried = [Candidate("trees", count, buffer_bytes) for count in chosen]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from synth.build import build_instance
-from synth.candidates import Candidate, anchors, candidates
+from synth.candidates import Candidate, anchors, candidates, worthwhile_counts
 from synth.chunks import chunk_counts, divides, range_sizes
 from synth.collective import ROOTED, SHARED, Collective
 from synth.instance import Instance
@@ -19,7 +19,7 @@ from synth.request import Progress, Request
 from synth.routing.milp import MilpRouting
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages
-from synth.strategies import AUTO_MILP_BINARIES, StrategyOptions, strategy
+from synth.strategies import AUTO_MILP_BINARIES, MILP_BINARIES, StrategyOptions, strategy
 from synth.timing import Replay, messages_of
 from synth.units import format_size
 
@@ -154,10 +154,19 @@ class Search:
             low = request.min_bytes if position == 0 else sizes[position - 1]
             counts = self._counts(low if len(sizes) > 1 else size)
             instance = self._instance(counts[0], size)
-            plan += candidates(instance, request.strategy, counts, size, thorough=len(sizes) == 1)
-            if request.strategy == "auto" and self._milp_fits(instance):
+            if request.strategy == "milp":
+                plan += [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
+            else:
+                plan += candidates(instance, request.strategy, counts, size, thorough=len(sizes) == 1)
+            if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
                 plan.append(Candidate("milp", counts[0], size))
         return list(dict.fromkeys(plan))
+
+    def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:
+        """The coarsest cut, and the finest for which the program can still be solved to the end."""
+        tried = [count for count in worthwhile_counts(instance, counts, size, 5) if count != counts[0]]
+        fitting = [count for count in tried if self._milp_fits(self._instance(count, size), MILP_BINARIES)]
+        return [counts[0], *fitting[-1:]]
 
     def _counts(self, low_bytes: int) -> tuple[int, ...]:
         """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`."""
@@ -169,8 +178,8 @@ class Search:
         copies = request.instances or 1
         return tuple(count // copies for count in counts if count % copies == 0) or (1,)
 
-    def _milp_fits(self, instance: Instance) -> bool:
-        return MilpRouting().estimate_size(instance) <= AUTO_MILP_BINARIES
+    def _milp_fits(self, instance: Instance, binaries: int) -> bool:
+        return MilpRouting().estimate_size(instance) <= binaries
 
     def _instance(self, count: int, size_bytes: int) -> Instance:
         request = self.request

@@ -92,3 +92,11 @@ def test_a_ledger_adds_up_the_stages() -> None:
         ledger.enter(stage)
     assert set(ledger.seconds) == {"a", "b"}
     assert 0 <= sum(ledger.seconds.values()) <= ledger.elapsed_s()
+
+
+def test_the_milp_cuts_as_finely_as_it_can_still_be_solved() -> None:
+    scored, _, _ = searched(request(ring(4), "allgather", 16 * MB, strategy="milp"))
+    counts = {entry.candidate.count for entry in scored}
+    assert {entry.candidate.strategy for entry in scored} == {"milp"}
+    assert min(counts) == 1
+    assert max(counts) > 1

@@ -170,8 +170,9 @@ def test_ctrl_c_reaches_the_caller_during_a_solve() -> None:
     code = (
         "from tests.unit.milp.test_solve import market_split\n"
         "from synth.milp import SolveOptions, solve\n"
-        "print('solving', flush=True)\n"
-        "try:\n    solve(market_split(rows=6, columns=50), SolveOptions(solver='highs', node_limit=None))\n"
+        "model = market_split(rows=6, columns=50)\n"
+        "try:\n    print('solving', flush=True)\n"
+        "    solve(model, SolveOptions(solver='highs', node_limit=None))\n"
         "except KeyboardInterrupt:\n    print('interrupted')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
