@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msccl_xml.model import Buffer, StepType
 from synth.lowering.buffers import Layout, Slot
@@ -24,21 +25,40 @@ def find_waits(program: Program, layouts: Iterable[Layout]) -> dict[Position, tu
     """
     operations = sorted((op for lane in program.values() for op in lane), key=lambda op: op.position)
     place = {op.position: (lane, number) for lane, ops in program.items() for number, op in enumerate(ops)}
+    accesses = [_Access(op, op.read(), op.written()) for op in operations]
     conflicts: dict[Position, set[Position]] = defaultdict(set)
     for layout in layouts:
-        for earlier, later in _conflicts(operations, layout):
+        for earlier, later in _conflicts([_called(access, layout) for access in accesses], layout):
             if place[earlier][0] != place[later][0]:
                 conflicts[later].add(earlier)
     return _reduce(operations, conflicts, place)
 
 
-def _conflicts(operations: list[Operation], layout: Layout) -> list[tuple[Position, Position]]:
+class _Access(NamedTuple):
+    """An operation and the memory that it uses."""
+
+    op: Operation
+    reads: list[Slot]
+    writes: list[Slot]
+
+
+def _called(access: _Access, layout: Layout) -> _Access:
+    """The same memory under the names that it has in one layout."""
+    op, reads, writes = access
+    if layout.aliased:
+        reads = [layout.canonical(op.rank, slot) for slot in reads]
+        writes = [layout.canonical(op.rank, slot) for slot in writes]
+    if op.type is StepType.COPY and reads == writes:
+        return _Access(op, reads, [])  # in place, the copy of a rank's own share stores what is there
+    return _Access(op, reads, writes)
+
+
+def _conflicts(accesses: list[_Access], layout: Layout) -> list[tuple[Position, Position]]:
     """Pairs (earlier, later) on one slot: read after write, write after write, write after read."""
     writer: dict[Slot, Operation] = {}
     readers: dict[Slot, list[Operation]] = defaultdict(list)
     pairs = []
-    for op in operations:
-        reads, writes = _accesses(op, layout)
+    for op, reads, writes in accesses:
         for slot in reads:
             if slot in writer:
                 pairs.append((writer[slot].position, op.position))
@@ -51,21 +71,13 @@ def _conflicts(operations: list[Operation], layout: Layout) -> list[tuple[Positi
     return pairs
 
 
-def _accesses(op: Operation, layout: Layout) -> tuple[list[Slot], list[Slot]]:
-    reads = [layout.canonical(op.rank, slot) for slot in op.read()]
-    writes = [layout.canonical(op.rank, slot) for slot in op.written()]
-    if op.type is StepType.COPY and reads == writes:
-        return reads, []  # in place, the copy of a rank's own share stores what is there
-    return reads, writes
-
-
 def _implied(layout: Layout, earlier: Operation, later: Operation, slot: Slot) -> bool:
     """Whether the message that `later` receives cannot exist before `earlier` is done.
 
     The finished sum of a chunk includes this rank's contribution: whatever led to that being sent is over when the sum
     comes.
     """
-    finished = later.type in (StepType.RECV, StepType.RECV_COPY_SEND)
+    finished = later.type in (StepType.RECV, StepType.RECV_COPY_SEND) and not later.partial
     return layout.collective.combining and finished and slot.buffer is not Buffer.SCRATCH
 
 

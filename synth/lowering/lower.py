@@ -1,9 +1,10 @@
 """Lowering: from a schedule to the program of every threadblock, an `Algo`.
 
 The order of things: channels for every path and message (channels.py), one global order of pushes and pops (order.py),
-a place for every chunk (buffers.py), operations (operations.py), threadblocks with fused steps (threadblocks.py,
-fusion.py), waits (dependences.py), a check against deadlock that splits threadblocks where needed (deadlock.py), the
-document (emit.py). What does not fit the limits is tried again with other numbers of channels.
+a place for every chunk (storage.py; sums.py for runtimes without fused steps), operations (operations.py), threadblocks
+with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a check against deadlock that splits threadblocks
+where needed (deadlock.py), the document (emit.py). What does not fit the limits is tried again with other numbers of
+channels.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from synth.collective import Collective
 from synth.errors import CheckError, InputError, NoAnswerError
 from synth.instance import Instance
 from synth.ir import Schedule
-from synth.lowering.buffers import Layout, place_chunks
+from synth.lowering.buffers import Layout
 from synth.lowering.channels import channels_per_path, deal_messages
 from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
 from synth.lowering.emit import Target, emit, make_target
-from synth.lowering.fusion import find_forwards
+from synth.lowering.fusion import Forwards, find_forwards
 from synth.lowering.messages import multiplied
-from synth.lowering.operations import Operation, list_operations
+from synth.lowering.operations import Operation, list_operations, part_sums
 from synth.lowering.options import PORTABLE_STEPS, LoweringOptions
 from synth.lowering.order import global_order, order_as_sent
+from synth.lowering.storage import place_chunks
+from synth.lowering.sums import plan_sums
 from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
 
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
@@ -73,7 +76,7 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     problem = _pose(instance, schedule, options)
     draft = _within_threadblocks(problem, channels_per_path(instance, schedule, options))
     draft = _within_steps(problem, draft)
-    problems = check_limits(draft.algo, options.runtime)
+    problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
         relax = "fewer --chunks or another --instances"
         raise NoAnswerError(f"the program is beyond what {options.runtime} takes: {problems[0]}; try {relax}")
@@ -164,8 +167,11 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     messages, width = deal_messages(problem.instance, problem.schedule, options, parallel)
     timed = global_order(messages, options.capacity)
     for order in (timed, order_as_sent(timed)):
-        storage = place_chunks(problem.layout, messages, order, options.capacity)
+        sums = {} if options.fuses else plan_sums(problem.layouts, messages, order)
+        storage = place_chunks(problem.layout, messages, order, options.capacity, sums)
         operations = list_operations(problem.layout, messages, order, storage, width)
+        if not options.fuses:
+            operations = [part_sums(own, storage.total) for own in operations]
         assigned = _assign_threadblocks(problem, operations, pack)
         if assigned is not None:
             return _Draft(emit(problem.target, *assigned, options), parallel, pack)
@@ -180,7 +186,8 @@ def _assign_threadblocks(
     None where they do so even apart.
     """
     capacity = problem.options.capacity
-    forwards = [find_forwards(problem.layout, own) for own in operations]
+    fuses = problem.options.fuses
+    forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
     apart: frozenset[Owner] = frozenset()
     stale = set(range(len(operations)))
     programs: list[Program] = [{} for _ in operations]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from msccl_xml.limits import LIMITS
 from msccl_xml.model import StepType
-from synth.lowering.buffers import Layout, Slot, Storage, own_copies
+from synth.lowering.buffers import Layout, Slot, own_copies
 from synth.lowering.messages import Message
 from synth.lowering.order import Order
+from synth.lowering.storage import Storage
 
 #: Largest `cnt` of a step, the same for all runtimes.
 MAX_COUNT = min(limits.count for limits in LIMITS.values())
@@ -40,6 +42,8 @@ class Operation:
     dst: Slot | None = None
     pops: tuple[int, int] | None = None
     pushes: tuple[int, int] | None = None
+    partial: bool = False
+    """whether what it receives is a contribution that the next operation adds"""
 
     @property
     def count(self) -> int:
@@ -76,7 +80,7 @@ def list_operations(
 
 def _pieces(message: Message, storage: Storage) -> list[tuple[int, ...]]:
     """Cut the message where an address on either side does not go on, or a step would be too long."""
-    tables = [storage.read, storage.write, storage.local] if message.reduce else [storage.read, storage.write]
+    tables = [storage.read, storage.write, *((storage.local, storage.total) if message.reduce else ())]
     pieces: list[list[int]] = []
     for chunk in message.chunks:
         last = pieces[-1][-1] if pieces else None
@@ -118,6 +122,33 @@ def _pop(
         dst=storage.write[message.index, chunks[0]],
         pops=piece,
     )
+
+
+def part_sums(operations: list[Operation], totals: Mapping[tuple[int, int], Slot]) -> list[Operation]:
+    """A rank's operations with every receiving sum as a receive and a `re` that follows it at once.
+
+    `totals`: by (message index, chunk) where the sum goes.
+    As a receive stands before each, no two `re` are neighbours, which the parsers would fuse into one instruction.
+    """
+    result = []
+    for operation in operations:
+        result += _parts(operation, totals) if operation.type is StepType.RECV_REDUCE_COPY else [operation]
+    return result
+
+
+def _parts(operation: Operation, totals: Mapping[tuple[int, int], Slot]) -> list[Operation]:
+    if operation.pops is None or operation.dst is None:
+        raise AssertionError(f"a receiving sum that receives or stores nothing: {operation}")
+    at, place = operation.position
+    total = totals[operation.pops[0], operation.chunks[0]]
+    received, local = operation.dst, operation.src
+    receive = replace(operation, type=StepType.RECV, src=None, position=(at, 3 * place + 1), partial=True)
+    added = local if total == received else received
+    add = replace(operation, type=StepType.REDUCE, src=added, dst=total, position=(at, 3 * place + 2), pops=None)
+    if total in (received, local):
+        return [receive, add]
+    copy = replace(operation, type=StepType.COPY, dst=total, position=(at, 3 * place), pops=None)
+    return [copy, receive, add]
 
 
 def _copies(

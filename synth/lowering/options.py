@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from msccl_xml.limits import LIMITS, Limits
+from msccl_xml.model import StepType
 from synth.errors import InputError
 
 Runtime = Literal["msccl", "executor", "rccl"]
@@ -59,6 +60,11 @@ class LoweringOptions:
     def limits(self) -> Limits:
         """What the runtime loads."""
         return LIMITS[self.runtime]
+
+    @property
+    def fuses(self) -> bool:
+        """Whether every build of the runtime runs steps that receive and do something else as well (rcs, rrc, ...)."""
+        return self.limits.basic_types == frozenset(StepType)
 
     @property
     def threadblocks(self) -> int:

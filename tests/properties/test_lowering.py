@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import ROOTED, CollectiveName
+from msccl_xml.limits import check_limits
+from synth.collective import COMBINING, ROOTED, CollectiveName
 from synth.instance import Instance
 from synth.lowering import LoweringOptions, lower, lowered_collective
 from synth.timing import check_schedule
@@ -29,6 +31,8 @@ MACHINES: list[Topology] = [
     graphs.two_boxes(graphs.full(2), (0, 1)),
 ]
 RUNTIMES = ("msccl", "executor", "rccl")
+#: (inplace, both_layouts) of the options: which calls a file is for.
+APART, IN_PLACE, BOTH = (False, False), (True, False), (False, True)
 
 
 @st.composite
@@ -63,18 +67,57 @@ def test_any_schedule_lowers_to_a_program_that_passes_the_judge(
     chosen = data.draw(options(instance.collective.name))
     algo = lower(instance, schedule, chosen)
     verify_algo(algo, lowered_collective(instance.collective, chosen), runtime=chosen.runtime)
+    assert check_limits(algo, chosen.runtime, full_ops=False) == []
 
 
-@pytest.mark.parametrize("inplace", [False, True], ids=["apart", "in place"])
+@pytest.mark.parametrize(
+    ("runtime", "layouts"),
+    [("msccl", APART), ("msccl", IN_PLACE), ("rccl", APART), ("rccl", IN_PLACE), ("rccl", BOTH)],
+    ids=["msccl-apart", "msccl-in-place", "rccl-apart", "rccl-in-place", "rccl-both"],
+)
 @pytest.mark.parametrize("together", [False, True], ids=["single", "together"])
 @pytest.mark.parametrize("name", CollectiveName)
-def test_every_collective_on_a_large_mesh(name: CollectiveName, together: bool, inplace: bool) -> None:
+def test_every_collective_on_a_large_mesh(
+    name: CollectiveName, runtime: Literal["msccl", "rccl"], together: bool, layouts: tuple[bool, bool]
+) -> None:
+    inplace, both = layouts
     if name is CollectiveName.ALLTOALL and inplace:
         pytest.skip("alltoall has no in-place call")
     instance = graphs.instance_of(graphs.dgx1(), name, 4, root=3 if name in ROOTED else None)
     schedule = tree_schedule(instance, together=together)
-    chosen = LoweringOptions(inplace=inplace)
-    verify_algo(lower(instance, schedule, chosen), lowered_collective(instance.collective, chosen))
+    chosen = LoweringOptions(runtime=runtime, inplace=inplace, both_layouts=both)
+    algo = lower(instance, schedule, chosen)
+    verify_algo(algo, lowered_collective(instance.collective, chosen), runtime=runtime)
+    assert check_limits(algo, runtime, full_ops=False) == []
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(MACHINES),
+    st.sampled_from(sorted(COMBINING)),
+    st.integers(1, 6),
+    st.sampled_from([APART, IN_PLACE, BOTH]),
+    st.sampled_from(["Simple", "LL"]),
+    st.integers(0, 2**32),
+    st.sampled_from([4, 64]),
+)
+def test_any_reduction_lowers_to_plain_steps(
+    machine: Topology,
+    name: CollectiveName,
+    chunks: int,
+    layouts: tuple[bool, bool],
+    protocol: Literal["Simple", "LL"],
+    seed: int,
+    threadblocks: int,
+) -> None:
+    """Few threadblocks: receives, sums and sends of several connections take turns in one."""
+    instance = graphs.instance_of(machine, name, chunks, root=1 if name in ROOTED else None)
+    schedule = random_schedule(instance, random.Random(seed), 1 + seed % 4)
+    inplace, both = layouts
+    chosen = LoweringOptions("rccl", protocol, inplace, both, max_threadblocks=threadblocks)
+    algo = lower(instance, schedule, chosen)
+    verify_algo(algo, instance.collective, runtime="rccl")
+    assert check_limits(algo, "rccl", full_ops=False) == []
 
 
 def test_the_same_schedule_gives_the_same_program() -> None:

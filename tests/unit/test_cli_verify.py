@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from msccl_xml.model import Algo
+from msccl_xml.model import Algo, Buffer
 from msccl_xml.write import write_algo
 from synth.cli.main import main
+from tests.algos import ring_allgather, step, with_steps
 from tests.fake_pipeline import allgather_of_two
 
 
@@ -58,7 +59,7 @@ def test_one_bad_file_fails_all_but_each_is_told(files: Path, capsys: pytest.Cap
 def test_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "good.xml", "bad.xml", "--json"]) == 1
     good, bad = json.loads(capsys.readouterr().out)["files"]
-    assert good == {"path": "good.xml", "ok": True, "reason": None, "witness": []}
+    assert good == {"path": "good.xml", "ok": True, "reason": None, "witness": [], "warning": None}
     assert (bad["path"], bad["ok"]) == ("bad.xml", False)
     assert bad["reason"]
     assert bad["witness"]
@@ -92,3 +93,14 @@ def test_usage(args: list[str], files: Path, capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.count("\n") == 1
+
+
+def test_what_only_strictness_refuses_is_a_warning(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    algo = ring_allgather(2)
+    write_back = step("cpy", (Buffer.OUTPUT, 0), (Buffer.INPUT, 0))
+    algo = with_steps(algo, 0, 0, (*algo.gpus[0].threadblocks[0].steps, write_back))
+    Path("writes.xml").write_text(write_algo(algo), encoding="utf-8")
+    assert main(["verify", "writes.xml"]) == 0
+    assert "warning: writes the send buffer" in capsys.readouterr().err
+    assert main(["verify", "writes.xml", "--strict"]) == 1
+    assert "FAIL writes.xml: writes the send buffer" in capsys.readouterr().out

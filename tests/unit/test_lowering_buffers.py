@@ -9,8 +9,9 @@ from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Schedule
 from synth.lowering import LoweringOptions, lower
-from synth.lowering.buffers import Layout, ScratchPool, Slot, own_copies
+from synth.lowering.buffers import Layout, Slot, own_copies
 from synth.lowering.messages import multiplied, subchunk
+from synth.lowering.storage import ScratchPool
 from synth.timing import Message, retime
 from tests import graphs
 from tests.schedules import tree_schedule
@@ -61,6 +62,8 @@ def test_scratch_for_several_chunks_is_one_piece() -> None:
         pool.release(slot, now=1)
     assert pool.allocate(2, now=1) == 2
     assert pool.allocate(2, now=1) == 4
+    assert pool.allocate(1, now=1) == 0
+    assert pool.allocate(1, now=1) == 6
 
 
 def test_a_long_line_reuses_scratch() -> None:

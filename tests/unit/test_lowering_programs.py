@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from msccl_xml.check import fused_runs
 from msccl_xml.model import Algo, Buffer, StepType
 from synth.instance import Instance
 from synth.ir import Schedule
@@ -81,6 +84,56 @@ def test_the_root_of_a_sum_stores_and_sends_it_in_one_step() -> None:
     owner = instance.owner(0)
     types = Counter(step.type for gpu, _, _, step in algo.steps() if gpu.id == owner)
     assert types[StepType.RECV_REDUCE_COPY] + types[StepType.RECV_REDUCE_COPY_SEND] == len(instance.incoming[owner])
+
+
+@pytest.mark.parametrize(
+    ("inplace", "both", "copies"),
+    [(False, False, 0), (True, False, 0), (False, True, 5)],
+    ids=["apart", "in place", "both"],
+)
+def test_without_fused_steps_a_ring_receives_and_then_adds(inplace: bool, both: bool, copies: int) -> None:
+    """Every rank receives four contributions, the last of which completes its own share.
+
+    That one goes to scratch where the rank's contribution lies in the output: in place, or after a copy if the call may
+    be either.
+    """
+    instance, schedule = _around(5, name="reduce-scatter")
+    algo = lower(instance, schedule, LoweringOptions(runtime="rccl", inplace=inplace, both_layouts=both))
+    verify_algo(algo, instance.collective, runtime="rccl")
+    expected = {StepType.SEND: 20, StepType.RECV: 20, StepType.REDUCE: 20, StepType.COPY: copies}
+    assert _types(algo) == Counter(expected)
+    assert all(0 < gpu.scratch_chunks < 4 for gpu in algo.gpus)
+
+
+def test_without_fused_steps_a_ring_forwards_in_two() -> None:
+    instance, schedule = _around(6)
+    algo = lower(instance, schedule, LoweringOptions(runtime="rccl", inplace=True))
+    verify_algo(algo, instance.collective, runtime="rccl")
+    assert _types(algo) == {StepType.SEND: 30, StepType.RECV: 30}
+    assert _waits(algo) == 6 * 4
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_several_contributions_are_added_in_scratch_and_the_last_in_the_output(inplace: bool) -> None:
+    """However the file is called, the output is written last, so that nothing has to be copied first."""
+    instance = graphs.instance_of(graphs.full(4), "reduce", 1, root=0)
+    options = LoweringOptions(runtime="rccl", inplace=inplace, both_layouts=True)
+    algo = lower(instance, tree_schedule(instance), options)
+    verify_algo(algo, instance.collective, runtime="rccl")
+    root = [step for gpu, _, _, step in algo.steps() if gpu.id == 0 and step.type is not StepType.NOP]
+    assert Counter(step.type for step in root) == {StepType.RECV: 3, StepType.REDUCE: 3}
+    assert Counter(step.dst_buffer for step in root) == {Buffer.SCRATCH: 4, Buffer.OUTPUT: 2}
+
+
+def test_sums_are_never_fused_by_the_parsers() -> None:
+    """The relay adds to the same scratch again and again, where neighbouring sums would become one."""
+    instance = graphs.instance_of(graphs.line(3), "reduce", 30, root=0)
+    algo = lower(instance, tree_schedule(instance), LoweringOptions(runtime="rccl", inplace=True, channels=1))
+    verify_algo(algo, instance.collective, runtime="rccl")
+    relay = next(tb for tb in algo.gpus[1].threadblocks if tb.recv == 2)
+    sums = [step for step in relay.steps if step.type is StepType.REDUCE]
+    assert len(sums) == 30 > len({step.dst_offset for step in sums})
+    assert list(fused_runs(relay)) == []
 
 
 def test_contiguous_chunks_are_one_step() -> None:

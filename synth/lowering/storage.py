@@ -1,0 +1,182 @@
+"""A place for every chunk on its way: the slots that every push, pop and sum reads and writes, and scratch reused.
+
+A chunk that a rank has to end with lives in its output slot from its first arrival (or first sum) on; what a rank only
+passes on lives in scratch from arrival to its last use. Until something arrives, a rank's own chunk or contribution is
+in its input. Where a sum takes two steps, sums.py says which of them lie in scratch.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msccl_xml.model import Buffer
+from synth.errors import CheckError
+from synth.lowering.buffers import Layout, Slot
+from synth.lowering.messages import Message
+from synth.lowering.order import Order
+from synth.lowering.sums import Sum
+
+#: Scratch offsets carry their instance above this many slots, so that instances never share one; emit.py numbers them
+#: anew.
+INSTANCE_STRIDE = 1 << 24
+
+
+@dataclass(slots=True)
+class ScratchPool:
+    """Scratch slots of one instance on one rank: the one free for longest is reused, once `cooling` events went by.
+
+    A slot's next writer has to wait for its last reader; the pause lets that wait end before it begins.
+    """
+
+    cooling: int
+    freed_at: list[int | None] = field(default_factory=list)
+    """For every slot when it was freed; None while in use."""
+    oldest: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of (when freed, slot); what is no longer so is left in it until it comes up."""
+
+    def allocate(self, count: int, now: int) -> int:
+        """The first of `count` free slots in a row, now in use."""
+        start = self._find_one(now) if count == 1 else self._find_row(count, now)
+        start = len(self.freed_at) if start is None else start
+        self.freed_at[start : start + count] = [None] * count
+        return start
+
+    def release(self, slot: int, now: int) -> None:
+        """The slot's last reader has been ordered."""
+        self.freed_at[slot] = now
+        heapq.heappush(self.oldest, (now, slot))
+
+    def _find_one(self, now: int) -> int | None:
+        while self.oldest:
+            freed, slot = self.oldest[0]
+            if self.freed_at[slot] == freed:
+                return slot if freed + self.cooling <= now else None
+            heapq.heappop(self.oldest)
+        return None
+
+    def _find_row(self, count: int, now: int) -> int | None:
+        ready = [freed is not None and freed + self.cooling <= now for freed in self.freed_at]
+        best: tuple[int, int] | None = None
+        for start in range(len(ready) - count + 1):
+            if all(ready[start : start + count]):
+                rested = max(freed for freed in self.freed_at[start : start + count] if freed is not None)
+                best = min(best or (rested, start), (rested, start))
+        return None if best is None else best[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Slots by (message index, chunk)."""
+
+    read: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """where a push reads"""
+    write: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """where a pop stores what it receives"""
+    local: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """where a reducing pop finds the rank's own value"""
+    total: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """where it leaves the sum"""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Walks the global order and keeps where everything is."""
+
+    layout: Layout
+    cooling: int
+    last_use: dict[tuple[int, int], int]
+    sums: Mapping[tuple[int, int], Sum]
+    storage: Storage = field(default_factory=Storage)
+    home: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """by (rank, chunk) where what arrives is stored"""
+    held: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    """by (rank, chunk) where what has arrived is stored"""
+    pools: dict[tuple[int, int], ScratchPool] = field(default_factory=dict)
+    clock: Counter[int] = field(default_factory=Counter)
+
+    def push(self, message: Message, now: int) -> None:
+        """A message leaves: it reads its chunks, and room is made for them where they go.
+
+        Room made this early has been free before the message starts. So a receive never waits for what may come after
+        the send, which may itself wait for the receive to begin, where the message is longer than the connection holds.
+        """
+        for chunk in message.chunks:
+            self.storage.read[message.index, chunk] = self._value(message.src, chunk)
+        homeless = []
+        for chunk in message.chunks:
+            home = self._home(message, chunk)
+            if home is None:
+                homeless.append(chunk)
+            else:
+                self.storage.write[message.index, chunk] = home
+        if homeless:
+            pool = self.pools.setdefault((message.dst, message.instance), ScratchPool(self.cooling))
+            start = pool.allocate(len(homeless), self.clock[message.dst]) + message.instance * INSTANCE_STRIDE
+            for place, chunk in enumerate(homeless):
+                slot = self.storage.write[message.index, chunk] = Slot(Buffer.SCRATCH, start + place)
+                self.home[message.dst, chunk] = slot
+        self.clock[message.src] += 1
+        for chunk in message.chunks:
+            spent = message.reduce or self.last_use[message.src, chunk] == now
+            self._free(message.src, message.instance, self.held.get((message.src, chunk)) if spent else None)
+
+    def pop(self, message: Message, now: int) -> None:
+        """A message arrives: it is stored, or added to what the rank has."""
+        rank = message.dst
+        self.clock[rank] += 1
+        for chunk in message.chunks:
+            key = message.index, chunk
+            there = self.storage.write[key]
+            if message.reduce:
+                local = self.storage.local[key] = self._value(rank, chunk)
+                total = self.storage.total[key] = self._total(message, chunk)
+                for slot in (local, there):
+                    self._free(rank, message.instance, slot if slot != total else None)
+                there = total
+            self.held[rank, chunk] = there
+            if self.last_use[rank, chunk] == now:
+                self._free(rank, message.instance, there)
+
+    def _home(self, message: Message, chunk: int) -> Slot | None:
+        """Where a message's chunk is stored; None: in scratch that it has still to be given."""
+        if self.sums.get((message.index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT):
+            return None
+        return self.layout.destination(message.dst, chunk) or self.home.get((message.dst, chunk))
+
+    def _total(self, message: Message, chunk: int) -> Slot:
+        there = self.layout.destination(message.dst, chunk)
+        onto = there is not None and self.sums.get((message.index, chunk)) is Sum.ONTO_RESULT
+        return there if onto and there is not None else self.storage.write[message.index, chunk]
+
+    def _value(self, rank: int, chunk: int) -> Slot:
+        slot = self.held.get((rank, chunk)) or self.layout.source(rank, chunk)
+        if slot is None:
+            raise CheckError("lowering", f"rank {rank} uses chunk {chunk} before it has it")
+        return slot
+
+    def _free(self, rank: int, instance: int, slot: Slot | None) -> None:
+        """Free the slot, if it is scratch: it has been used for the last time."""
+        if slot is not None and slot.buffer is Buffer.SCRATCH:
+            self.pools[rank, instance].release(slot.offset % INSTANCE_STRIDE, self.clock[rank])
+
+
+def place_chunks(
+    layout: Layout, messages: list[Message], order: Order, cooling: int, sums: Mapping[tuple[int, int], Sum]
+) -> Storage:
+    """Slots of everything that the messages read and write, walking the global order; `cooling` as in ScratchPool.
+
+    A slot is reused only after its last reader in that order, so the waits that reuse makes point backwards in it.
+    `sums` names the contributions that are received and added in two steps (by message index and chunk).
+    """
+    last_use: dict[tuple[int, int], int] = {}
+    for place, (index, pop) in enumerate(order.events):
+        message = messages[index]
+        for chunk in message.chunks:
+            last_use[message.dst if pop else message.src, chunk] = place
+    walk = _Walk(layout, cooling, last_use, sums)
+    for place, (index, pop) in enumerate(order.events):
+        (walk.pop if pop else walk.push)(messages[index], place)
+    return walk.storage
