@@ -3,7 +3,7 @@
 NCCL does not let an algorithm choose the wires between two GPUs: it takes the nearest kind of connection that there is (NVLink
 before PCIe, one PCIe switch before the CPU, the box before the network; `ncclTopoComputePaths` and the PATH_* classes of
 NCCL's src/graph). So an ordered pair of ranks has one path here, or several that tie in everything (two equal NICs), which
-lowering keeps apart by channel.
+take turns by channel.
 
 Between GPUs of one node, kinds in `topology.fallback` (by default CPU, NIC and network) are crossed only where the node's GPUs
 are not connected without them: on a DGX-1, the pairs without NVLink go through another GPU, not through the CPU.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synth.errors import NoAnswerError
 from synth.topology import DeviceKind, Link, Topology
@@ -47,6 +47,9 @@ class Path:
     occupancy: tuple[tuple[float, float], ...]
     """(gap_us, us per byte) of each link: a message of n bytes occupies link i for gap_us + n times us per byte."""
     variant: int = 0
+    variants: int = 1
+    """How many equal paths the two ranks have. A runtime rotates over them: a connection on channel c takes the one whose
+    `variant` is c modulo `variants`."""
 
     def busy_us(self, message_bytes: float) -> tuple[float, ...]:
         """How long a message occupies each link of the path, in the order of `links`."""
@@ -71,22 +74,14 @@ def find_paths(topology: Topology) -> tuple[Path, ...]:
     paths: list[Path] = []
     for (src, dst), candidates in sorted(found.items()):
         for variant, links in enumerate(candidates):
-            paths.append(_make_path(topology, len(paths), src, dst, links, variant))
+            path = _make_path(topology, len(paths), src, dst, links)
+            paths.append(replace(path, variant=variant, variants=len(candidates)))
     return tuple(paths)
 
 
 def reverse_path(path: Path) -> Path:
     """The path on the reversed topology: same index, same links the other way round."""
-    return Path(
-        path.index,
-        path.dst,
-        path.src,
-        path.links[::-1],
-        path.alpha_us,
-        path.GBps,
-        path.occupancy[::-1],
-        path.variant,
-    )
+    return replace(path, src=path.dst, dst=path.src, links=path.links[::-1], occupancy=path.occupancy[::-1])
 
 
 def strongly_connected(num_ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
@@ -194,7 +189,7 @@ def _require_connected(topology: Topology, found: dict[tuple[int, int], list[tup
         )
 
 
-def _make_path(topology: Topology, index: int, src: int, dst: int, links: tuple[int, ...], variant: int) -> Path:
+def _make_path(topology: Topology, index: int, src: int, dst: int, links: tuple[int, ...]) -> Path:
     chosen: list[Link] = [topology.links[link] for link in links]
     return Path(
         index=index,
@@ -204,5 +199,4 @@ def _make_path(topology: Topology, index: int, src: int, dst: int, links: tuple[
         alpha_us=sum(link.alpha_us for link in chosen),
         GBps=min(link.GBps for link in chosen),
         occupancy=tuple((link.gap_us, transfer_us(1, link.GBps)) for link in chosen),
-        variant=variant,
     )

@@ -67,23 +67,29 @@ class ChannelMap:
 
 
 def map_channels(instance: Instance, parallel: dict[int, int], peers_per_channel: int) -> ChannelMap:
-    """Number the channels: equal paths between two ranks share none, and no channel has too many peers at a rank."""
-    pairs = {path: (instance.paths[path].src, instance.paths[path].dst) for path in parallel}
-    variants: dict[tuple[int, int], list[int]] = {}
-    for path in sorted(parallel):
-        variants.setdefault(pairs[path], []).append(path)
-    span = max((sum(parallel[path] for path in paths) for paths in variants.values()), default=1)
-    degree = Counter(src for src, _ in variants) | Counter(dst for _, dst in variants)
+    """Number the channels: a path gets those on which a runtime takes it (`Path.variants`), and no channel has too many
+    peers at a rank.
+    """
+    pairs = {(instance.paths[path].src, instance.paths[path].dst) for path in parallel}
+    turn = math.lcm(*(instance.paths[path].variants for path in parallel), 1)
+    rows = {
+        path: range(instance.paths[path].variant, instance.paths[path].variants * count, instance.paths[path].variants)
+        for path, count in parallel.items()
+    }
+    span = _round_up(max((row[-1] for row in rows.values()), default=0) + 1, turn)
+    degree = Counter(src for src, _ in pairs) | Counter(dst for _, dst in pairs)
     crowded = max(degree.values(), default=0) > peers_per_channel
     channels: dict[int, tuple[int, ...]] = {}
-    for (src, dst), paths in sorted(variants.items()):
-        group = ((dst - src) % instance.num_ranks - 1) // peers_per_channel if crowded else 0
-        rows = max(parallel[path] for path in paths)
-        deal = [(row, path) for row in range(rows) for path in paths if row < parallel[path]]
-        for path in paths:
-            channels[path] = tuple(group * span + place for place, (_, owner) in enumerate(deal) if owner == path)
-    width = max((channel for some in channels.values() for channel in some), default=0) + 1
-    return ChannelMap(channels, width)
+    for path, row in sorted(rows.items()):
+        places = (instance.paths[path].dst - instance.paths[path].src) % instance.num_ranks - 1
+        group = places // peers_per_channel if crowded else 0
+        channels[path] = tuple(group * span + channel for channel in row)
+    used = max((channel for some in channels.values() for channel in some), default=0) + 1
+    return ChannelMap(channels, _round_up(used, turn))
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
 
 
 def deal_messages(

@@ -7,11 +7,14 @@ from collections import Counter
 import pytest
 
 from msccl_xml.model import Algo
+from synth.build import build_instance
+from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
+from synth.inputs.load import load_topology
 from synth.lowering import LoweringOptions, lower, lowered_collective, useful_instances
 from synth.lowering.channels import channels_per_path, map_channels
 from synth.paths import find_paths
-from synth.topology import Device, DeviceKind, Topology
+from synth.topology import Device, DeviceKind, Topology, replicate
 from synth.verify import verify_algo
 from tests import graphs
 from tests.schedules import direct_schedule, tree_schedule
@@ -118,3 +121,14 @@ def test_limits_say_what_to_relax() -> None:
     crowded = graphs.instance_of(graphs.full(34), "broadcast", 1, root=0)
     with pytest.raises(NoAnswerError, match="--instances: 20 with 2 channels each, expected at most 32 channels"):
         lower(crowded, direct_schedule(crowded), LoweringOptions(instances=20))
+
+
+def test_equal_paths_get_the_channels_on_which_a_runtime_takes_them() -> None:
+    topology = replicate(load_topology("dgx-a100"), 2)
+    instance = build_instance(topology, Collective(CollectiveName.ALLGATHER, 16, 16), 1 << 20)
+    shared = [path for path in instance.paths if path.variants > 1]
+    assert {path.variants for path in shared} == {4}
+    numbering = map_channels(instance, {path.index: 2 for path in shared}, 31)
+    for path in shared:
+        assert [channel % 4 for channel in numbering.channels[path.index]] == [path.variant] * 2
+    assert numbering.width % 4 == 0
