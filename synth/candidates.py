@@ -79,8 +79,10 @@ def candidates(
     tried = [Candidate("trees", count, buffer_bytes) for count in chosen]
     small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
     coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if thorough else 1)
-    if not thorough and buffer_bytes <= LATENCY_BOUND_BYTES:
-        coarse = [counts[0], *coarse]
+    if buffer_bytes <= LATENCY_BOUND_BYTES:
+        # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
+        each = [count for count in small if count >= instance.num_ranks][:1]
+        coarse = [counts[0], *(each if collective.name is CollectiveName.ALLREDUCE else []), *coarse]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
 
