@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 STAGES = frozenset({"routing", "ordering", "scheduling", "reductions", "lowering"})
-JUDGES = frozenset({"verify", "simulate", "execute"})
+JUDGES = frozenset({"verify", "explain", "simulate", "execute"})
 #: Values and pure functions of values: they know nothing but each other.
 VALUES = frozenset(
     {
@@ -40,6 +40,9 @@ VALUES = frozenset(
 )
 #: The pipeline and the files that it is cut into: they put the stages together. Others go through `pipeline` alone.
 PIPELINE = frozenset({"build", "pipeline", "search", "solve", "strategies"})
+#: Other people's algorithms, put together from values and lowering alone: part of the pipeline's layer, but without the judge
+#: and without the stages that search, so that what answers are compared with owes nothing to how they were found.
+BASELINES = VALUES | {"lowering"}
 #: What each part of synth may import of synth besides itself. "" is synth/__init__.py, which holds the version.
 ARROWS: dict[str, frozenset[str]] = {
     "": frozenset(),
@@ -48,8 +51,9 @@ ARROWS: dict[str, frozenset[str]] = {
     **{stage: VALUES | {"milp"} for stage in STAGES},
     **dict.fromkeys(JUDGES, VALUES),
     "inputs": VALUES,
-    **dict.fromkeys(PIPELINE, VALUES | STAGES | JUDGES | PIPELINE | {"milp"}),
-    "cli": VALUES | JUDGES | {"pipeline", "inputs", ""},
+    "baselines": BASELINES,
+    **dict.fromkeys(PIPELINE, VALUES | STAGES | JUDGES | PIPELINE | {"milp", "baselines"}),
+    "cli": VALUES | JUDGES | {"pipeline", "inputs", "baselines", ""},
     "__main__": frozenset({"cli"}),
 }
 #: Who may use what comes from outside, where not everybody may.
@@ -65,7 +69,7 @@ DOORS: dict[str, frozenset[str]] = {
 #: Not a solver but an algorithm on graphs, like those of scipy.sparse.csgraph: open to all.
 OPEN = frozenset({"scipy.optimize.linear_sum_assignment"})
 #: Parts that read or write files of the runtimes, or judge them.
-USES_MSCCL_XML = JUDGES | {"lowering", "request", "pipeline", "cli"}
+USES_MSCCL_XML = JUDGES | {"lowering", "baselines", "request", "pipeline", "cli"}
 
 
 class Source:
@@ -179,6 +183,8 @@ def test_nothing_is_kept_in_module_state() -> None:
         ("synth/verify/run.py", "def late():\n    from synth import pipeline"),
         ("synth/topology.py", "from synth.routing import trees"),
         ("synth/routing/milp.py", "from scipy import optimize"),
+        ("synth/baselines/ring.py", "from synth.routing import trees"),
+        ("synth/baselines/ring.py", "from synth.verify import verify_algo"),
         ("synth/pipeline.py", "import rich.table"),
         ("synth/pipeline.py", "from synth.cli import output"),
         ("synth/cli/run.py", "from synth.routing import trees"),
