@@ -15,6 +15,8 @@ import click
 from synth import __version__
 from synth.cli import output
 from synth.cli.collectives import COMMANDS
+from synth.cli.explain import explain
+from synth.cli.simulate import simulate
 from synth.cli.topo import topo
 from synth.cli.verify import verify
 from synth.errors import SynthError
@@ -35,7 +37,7 @@ def cli() -> None:
     """
 
 
-for _command in (*COMMANDS, verify, topo):
+for _command in (*COMMANDS, verify, explain, simulate, topo):
     cli.add_command(_command)
 
 

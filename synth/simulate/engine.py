@@ -1,36 +1,38 @@
 """The discrete-event engine: threadblocks run their programs tile after tile against bounded connections and shared links.
 
-An operation moves its transfer in slices. A slice that is sent is a flow (fluid.py) that holds its threadblock until it is out; it is
-visible to the receiver one hop latency after that, and its place in the connection is free again one hop latency after the receiver
-is done with it. Everything else takes a threadblock its own rate. Events are ordered by (time, number), so equal
-inputs give equal runs.
+An operation moves its transfer in slices. A slice that is sent is a flow (fluid.py) that holds its threadblock until it is out; the
+receiver sees it one hop latency after that, and its place in the connection is free again for the sender one wire latency after
+the receiver is done with it. Everything else takes a threadblock its own rate. Events are ordered by (time, number), so equal
+inputs give equal runs. Runs over many equal tiles are cut short once they repeat themselves (cycle.py).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import NamedTuple
 
-import numpy as np
-
-from synth.errors import NoAnswerError
 from synth.simulate.constants import ProtocolConstants
+from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
+from synth.simulate.hang import explain_hang
+from synth.simulate.moves import IDLE, MOVING, READY, Move, moves_of
 from synth.simulate.program import Program
 
-_VISIBLE, _CREDIT, _WAKE = 0, 1, 2
+#: Events this close together (a share of the time that has passed) are one moment: equal sums that were rounded differently.
+_MOMENT = 1e-10
 
 
 class Route(NamedTuple):
-    """What a connection crosses: links by index, and the latency of one hop over them under the protocol."""
+    """What a connection crosses: links by index; how long a slice takes to be seen after it is out; and its credit to come back."""
 
     links: tuple[int, ...]
     latency_us: float
+    credit_us: float
 
 
 class Activity(NamedTuple):
-    """One operation as it was run, for traces."""
+    """One operation as it was run, for traces: a step's, or one transfer of it where its count takes several."""
 
     rank: int
     tb: int
@@ -41,7 +43,10 @@ class Activity(NamedTuple):
 
 
 class Engine:
-    """One run of a program. `run` gives the time of the last operation; `activities` is filled if `trace` is set."""
+    """One run of a program. `run` gives the time of the last operation.
+
+    `trace` keeps up to so many `activities` and ends the run there (`cut`); `full` simulates every tile one by one.
+    """
 
     def __init__(
         self,
@@ -50,137 +55,173 @@ class Engine:
         capacity_bytes_per_us: list[float],
         constants: ProtocolConstants,
         *,
-        trace: bool = False,
+        trace: int = 0,
+        full: bool = False,
     ) -> None:
         self.program = program
-        self.routes = routes
-        self.constants = constants
-        self.rate = constants.rate_GBps * 1e3
-        self.fluid = Fluid(np.array(capacity_bytes_per_us))
-        self.room = constants.in_flight * constants.slices
+        self.step_us = constants.step_us
         size, links = len(program.blocks), len(program.connections)
-        self.tile, self.index, self.slice = [0] * size, [0] * size, [0] * size
-        self.charged = [False] * size
+        self.tile, self.index, self.slice, self.phase = ([0] * size for _ in range(4))
         self.done = [0] * size
-        self.began = [0.0] * size
-        self.pushed, self.visible, self.popped, self.freed = ([0] * links for _ in range(4))
+        self.began, self.wake_us = [0.0] * size, [0.0] * size
+        self.moves = moves_of(program, constants)
+        self.latency = [route.latency_us for route in routes]
+        self.credit = [route.credit_us for route in routes]
+        self.sends = [block.send for block in program.blocks]
+        self.recvs = [block.recv for block in program.blocks]
+        rate = constants.rate_GBps * 1e3 / constants.wire
+        paths = [routes[send].links if send >= 0 else () for send in self.sends]
+        self.fluid = Fluid(capacity_bytes_per_us, paths, [rate] * size)
+        self.expected = [-1] * size
+        self.arrivals: list[deque[float]] = [deque() for _ in range(links)]
+        self.credits = [deque([0.0] * (constants.in_flight * constants.slots)) for _ in range(links)]
         self.receiver, self.sender = [-1] * links, [-1] * links
         self.flag_waiters: dict[int, list[int]] = defaultdict(list)
-        self.flows: dict[int, int] = {}
-        self.events: list[tuple[float, int, int, int]] = []
+        self.events: list[tuple[float, int, int]] = []
         self.count = 0
-        self.now = 0.0
+        self.now = self.horizon = 0.0
         self.trace = trace
+        self.cut = False
         self.activities: list[Activity] = []
+        self.cycle = None if full or trace else Cycle.of(self)
+        self.steps_done = 0
 
     def run(self) -> float:
-        """Microseconds until everything is done. Raises NoAnswerError where nothing can go on."""
+        """Microseconds until everything is done. Raises NoAnswerError, saying who waits for what, where nothing can go on."""
         for block in range(len(self.program.blocks)):
             self._go(block)
-        while self.events or self.flows:
-            until_flow = self.fluid.time_to_next_end() if self.flows else float("inf")
-            until_event = self.events[0][0] - self.now if self.events else float("inf")
-            step = max(0.0, min(until_flow, until_event))
-            self.now += step
-            for flow in self.fluid.advance(step) if self.flows else ():
-                self._finish_slice(self.flows.pop(flow))
-            while self.events and self.events[0][0] <= self.now + 1e-12 * self.now:
-                _, _, kind, which = heapq.heappop(self.events)
-                self._happen(kind, which)
-        stuck = [
-            b for b in range(len(self.tile)) if self.tile[b] < self.program.tiles and self.program.blocks[b].operations
-        ]
-        if stuck:
-            raise NoAnswerError(self._stuck(stuck))
+        self._settle()
+        events = self.events
+        while events and not self.cut:
+            self.now = max(self.now, events[0][0])
+            self.horizon = self.now * (1 + _MOMENT)
+            while events and events[0][0] <= self.horizon:
+                _, number, block = heapq.heappop(events)
+                self._happen(number, block)
+            self._settle()
+            if self.cycle is not None and self.cycle.due:
+                self.cycle.look(self)
+        if not self.cut:
+            explain_hang(self)
         return self.now
 
-    def _stuck(self, stuck: list[int]) -> str:
-        shown = []
-        for block in stuck[:5]:
-            where = self.program.blocks[block]
-            operation = where.operations[self.index[block]]
-            shown.append(
-                f"gpu {where.rank} tb {where.tb} step {operation.step} ({operation.type}) tile {self.tile[block]}"
-            )
-        return f"the algorithm hangs at {self.now:.1f} us: waiting for ever: " + "; ".join(shown)
+    def _settle(self) -> None:
+        for block in self.fluid.settle(self.now):
+            self._at(self.fluid.end_us(block), block)
 
-    def _at(self, delay_us: float, kind: int, which: int) -> None:
+    def _at(self, time_us: float, block: int) -> None:
+        """Look at the block again then. It replaces what was set before: the end of a flow moves as its rate changes."""
         self.count += 1
-        heapq.heappush(self.events, (self.now + delay_us, self.count, kind, which))
+        self.expected[block] = self.count
+        self.wake_us[block] = time_us
+        heapq.heappush(self.events, (time_us, self.count, block))
 
-    def _happen(self, kind: int, which: int) -> None:
-        if kind == _VISIBLE:
-            self.visible[which] += 1
-            self._retry(self.receiver, which)
-        elif kind == _CREDIT:
-            self.freed[which] += 1
-            self._retry(self.sender, which)
-        elif self.charged[which]:
-            self._finish_slice(which)
-        else:
-            self.charged[which] = True
-            self._go(which)
-
-    def _retry(self, waiting: list[int], connection: int) -> None:
-        block = waiting[connection]
-        if block >= 0:
-            waiting[connection] = -1
+    def _happen(self, number: int, block: int) -> None:
+        if self.expected[block] != number:
+            return
+        if self.phase[block] != MOVING:
             self._go(block)
+            return
+        if self._move(block).sends:
+            self.fluid.stop(block)
+        self._finish_slice(block)
+
+    def _move(self, block: int) -> Move:
+        return self.moves[block][self.index[block]]
 
     def _go(self, block: int) -> None:
         """Start the block's next slice, or leave the block with whatever it has to wait for."""
-        where = self.program.blocks[block]
-        if self.tile[block] >= self.program.tiles or not where.operations:
+        if self.tile[block] >= self.program.tiles or not self.moves[block]:
             return
-        operation = where.operations[self.index[block]]
-        if not self.charged[block]:
-            for wait in operation.waits:
-                if (
-                    self.done[wait.tb]
-                    < self.tile[block] * len(self.program.blocks[wait.tb].operations) + wait.operations
-                ):
-                    self.flag_waiters[wait.tb].append(block)
+        move = self._move(block)
+        if self.phase[block] == IDLE:
+            for producer, operations in move.waits:
+                if self.done[producer] < self.tile[block] * len(self.moves[producer]) + operations:
+                    self.flag_waiters[producer].append(block)
                     return
+            self.phase[block] = READY
             self.began[block] = self.now
-            self._at(self.constants.step_us, _WAKE, block)
+            self._at(self.now + self.step_us, block)
             return
-        if operation.type.receives and self.visible[where.recv] <= self.popped[where.recv]:
-            self.receiver[where.recv] = block
+        piece = move.pieces(self.tile[block] == self.program.tiles - 1)[self.slice[block]]
+        if (move.receives and not self._has_come(block)) or (move.sends and not self._has_room(block, piece.take)):
             return
-        if operation.type.sends and self.pushed[where.send] - self.freed[where.send] >= self.room:
-            self.sender[where.send] = block
-            return
-        data = operation.chunks * self.program.bytes_of(self.tile[block]) / self.constants.slices
-        if operation.type.sends:
-            self.pushed[where.send] += 1
-            wire = data / self.constants.wire
-            flow = self.fluid.start(self.routes[where.send].links, max(wire, 1e-6), self.rate / self.constants.wire)
-            self.flows[flow] = block
+        self.phase[block] = MOVING
+        if move.sends:
+            self.fluid.start(block, piece.work, self.now)
         else:
-            self._at(data / self.rate, _WAKE, block)
+            self._at(self.now + piece.work, block)
+
+    def _has_come(self, block: int) -> bool:
+        """Whether the next slice is there to be received; the block is woken when it is."""
+        connection = self.recvs[block]
+        queue = self.arrivals[connection]
+        if not queue:
+            self.receiver[connection] = block
+            return False
+        if queue[0] > self.horizon:
+            self._at(queue[0], block)
+            return False
+        return True
+
+    def _has_room(self, block: int, slots: int) -> bool:
+        """Take `slots` of the connection's room if it has them; the block is woken when it has."""
+        connection = self.sends[block]
+        queue = self.credits[connection]
+        if len(queue) < slots:
+            self.sender[connection] = block
+            return False
+        if slots and queue[slots - 1] > self.horizon:
+            self._at(queue[slots - 1], block)
+            return False
+        for _ in range(slots):
+            queue.popleft()
+        return True
 
     def _finish_slice(self, block: int) -> None:
-        where = self.program.blocks[block]
-        operation = where.operations[self.index[block]]
-        if operation.type.receives:
-            self.popped[where.recv] += 1
-            self._at(self.routes[where.recv].latency_us, _CREDIT, where.recv)
-        if operation.type.sends:
-            self._at(self.routes[where.send].latency_us, _VISIBLE, where.send)
+        move = self._move(block)
+        pieces = move.pieces(self.tile[block] == self.program.tiles - 1)
+        if move.receives:
+            connection = self.recvs[block]
+            self.arrivals[connection].popleft()
+            back = self.now + self.credit[connection]
+            self._hand_over(self.credits[connection], self.sender, connection, back, pieces[self.slice[block]].give)
+        if move.sends:
+            connection = self.sends[block]
+            there = self.now + self.latency[connection]
+            self._hand_over(self.arrivals[connection], self.receiver, connection, there, 1)
+        self.phase[block] = READY
         self.slice[block] += 1
-        if self.slice[block] == self.constants.slices:
-            self._finish_operation(block, where.rank, where.tb, operation.step, len(where.operations))
+        if self.slice[block] == len(pieces):
+            self._finish_operation(block)
         self._go(block)
 
-    def _finish_operation(self, block: int, rank: int, tb: int, step: int, operations: int) -> None:
+    def _hand_over(self, queue: deque[float], waiting: list[int], connection: int, time_us: float, number: int) -> None:
+        """Put so many slices or slots in a queue, there from `time_us` on, and wake who waits for them then."""
+        queue.extend([time_us] * number)
+        block = waiting[connection]
+        if number and block >= 0:
+            waiting[connection] = -1
+            self._at(time_us, block)
+
+    def _finish_operation(self, block: int) -> None:
         if self.trace:
-            self.activities.append(Activity(rank, tb, step, self.tile[block], self.began[block], self.now))
+            self._record(block)
+        self.steps_done += 1
         self.slice[block] = 0
-        self.charged[block] = False
+        self.phase[block] = IDLE
         self.done[block] += 1
         self.index[block] += 1
-        if self.index[block] == operations:
+        if self.index[block] == len(self.moves[block]):
             self.index[block] = 0
             self.tile[block] += 1
-        for waiter in self.flag_waiters.pop(block, []):
+            if self.cycle is not None:
+                self.cycle.ended(block)
+        for waiter in self.flag_waiters.pop(block, ()):
             self._go(waiter)
+
+    def _record(self, block: int) -> None:
+        where = self.program.blocks[block]
+        step = where.operations[self.index[block]].step
+        self.activities.append(Activity(where.rank, where.tb, step, self.tile[block], self.began[block], self.now))
+        self.cut = len(self.activities) >= self.trace

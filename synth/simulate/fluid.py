@@ -1,93 +1,111 @@
-"""Transfers in flight as fluids: they share every capacity on their paths max-min fairly, each up to its own rate.
+"""Transfers in flight as fluids: they share every capacity on their paths max-min fairly, each up to its own limit.
 
-Rates change only when a transfer starts or ends. Max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks,
-section 6.5.2): all rates rise together; a flow stops when a link of its path is full or its own limit is reached.
+Rates change only when a transfer starts or ends, and then only for transfers that it shares a contended link with, directly or
+through others. Max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): all rates rise
+together; a transfer stops when a link of its path is full or its own limit is reached.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Sequence
 
-Floats = NDArray[np.float64]
-
-#: Relative slack in comparing rates and remaining bytes.
+#: Relative slack in comparing rates, as floating point sums need it.
 _EPSILON = 1e-9
 
 
 class Fluid:
-    """Flows over links of `capacity` (bytes a us). A flow is named by a number that `start` gives and `advance` gives back."""
+    """Flows over links of `capacity` (bytes a us). A flow has a number that the caller gives, which is free again once it stops.
 
-    def __init__(self, capacity: Floats) -> None:
+    Between `start` or `stop` and `settle`, rates are out of date: call `settle` once all changes of a moment are made.
+    """
+
+    def __init__(self, capacity: Sequence[float], paths: Sequence[tuple[int, ...]], limit: Sequence[float]) -> None:
+        """`paths[flow]` are the links that the flow crosses, `limit[flow]` is its own limit in bytes a us (above 0)."""
         self.capacity = capacity
-        rows = 64
-        self.uses: Floats = np.zeros((rows, len(capacity)))
-        self.limit: Floats = np.zeros(rows)
-        self.left: Floats = np.zeros(rows)
-        self.size: Floats = np.zeros(rows)
-        self.rate: Floats = np.zeros(rows)
-        self.active = np.zeros(rows, dtype=np.bool_)
-        self.free = list(range(rows - 1, -1, -1))
-        self.stale = False
+        self.paths = paths
+        self.limit = limit
+        self.rate = [0.0] * len(paths)
+        self.left = [0.0] * len(paths)
+        self.since = [0.0] * len(paths)
+        self._flows: list[dict[int, None]] = [{} for _ in capacity]
+        self._demand = [0.0] * len(capacity)
+        self._dirty: dict[int, None] = {}
 
-    def start(self, links: tuple[int, ...], size_bytes: float, limit: float) -> int:
-        """Begin a flow of `size_bytes` on the wire over `links`, at most at `limit` bytes a us."""
-        if not self.free:
-            self._grow()
-        flow = self.free.pop()
-        self.uses[flow] = 0.0
-        np.add.at(self.uses[flow], list(links), 1.0)
-        self.limit[flow], self.left[flow], self.size[flow] = limit, size_bytes, size_bytes
-        self.active[flow] = True
-        self.stale = True
-        return flow
+    def start(self, flow: int, size_bytes: float, now_us: float) -> None:
+        """Begin to move `size_bytes`; the rate is known after `settle`."""
+        self.left[flow], self.since[flow], self.rate[flow] = size_bytes, now_us, 0.0
+        self._dirty[flow] = None
+        for link in self.paths[flow]:
+            self._flows[link][flow] = None
+            self._demand[link] += self.limit[flow]
 
-    def time_to_next_end(self) -> float:
-        """Microseconds until some flow ends at present rates; infinite without flows."""
-        if self.stale:
-            self._share()
-        rows = np.flatnonzero(self.active)
-        if len(rows) == 0:
-            return float("inf")
-        return float((self.left[rows] / self.rate[rows]).min())
+    def stop(self, flow: int) -> None:
+        """End a flow; those that shared a contended link with it have new rates after `settle`."""
+        self._dirty.pop(flow, None)
+        for link in self.paths[flow]:
+            if self._contended(link):
+                self._dirty.update(self._flows[link])
+            del self._flows[link][flow]
+            # Summed anew where nobody is left: a rest of rounding would add up over a long run.
+            self._demand[link] = self._demand[link] - self.limit[flow] if self._flows[link] else 0.0
+        self._dirty.pop(flow, None)
 
-    def advance(self, time_us: float) -> list[int]:
-        """Let time pass (no further than the next end); the flows that ended, in order of number."""
-        if self.stale:
-            self._share()
-        rows = np.flatnonzero(self.active)
-        self.left[rows] -= self.rate[rows] * time_us
-        ended = rows[self.left[rows] <= _EPSILON * np.maximum(self.size[rows], 1.0)]
-        if len(ended):
-            self.active[ended] = False
-            self.free += sorted(ended.tolist(), reverse=True)
-            self.stale = True
-        return [int(flow) for flow in ended]
+    def settle(self, now_us: float) -> list[int]:
+        """Set the rates of all flows that the changes since the last call may touch; the flows whose rate is another one now."""
+        if not self._dirty:
+            return []
+        group, links = self._coupled(self._dirty)
+        self._dirty = {}
+        changed = []
+        for flow, rate in self._fair(group, links).items():
+            if abs(rate - self.rate[flow]) > _EPSILON * rate:
+                self.left[flow] = max(0.0, self.left[flow] - self.rate[flow] * (now_us - self.since[flow]))
+                self.since[flow], self.rate[flow] = now_us, rate
+                changed.append(flow)
+        return changed
 
-    def _share(self) -> None:
-        """Set the max-min fair rates of all active flows."""
-        self.stale = False
-        rising = np.flatnonzero(self.active)
-        spare = self.capacity.copy()
-        level = 0.0
-        while len(rising):
-            uses = self.uses[rising]
-            load = uses.sum(axis=0)
-            used = load > 0
-            by_link = np.full(len(spare), np.inf)
-            by_link[used] = spare[used] / load[used]
-            step = min(float(by_link.min()), float((self.limit[rising] - level).min()))
-            level += step
-            spare -= step * load
-            full = used & (spare <= _EPSILON * self.capacity)
-            stopped = (uses[:, full] > 0).any(axis=1) | (self.limit[rising] <= level * (1 + _EPSILON))
-            self.rate[rising[stopped]] = level
-            rising = rising[~stopped]
+    def end_us(self, flow: int) -> float:
+        """When the flow ends if its rate stays."""
+        return self.since[flow] + self.left[flow] / self.rate[flow]
 
-    def _grow(self) -> None:
-        rows = len(self.limit)
-        self.uses = np.vstack([self.uses, np.zeros_like(self.uses)])
-        for name in ("limit", "left", "size", "rate"):
-            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(rows)]))
-        self.active = np.concatenate([self.active, np.zeros(rows, dtype=np.bool_)])
-        self.free = list(range(2 * rows - 1, rows - 1, -1))
+    def _contended(self, link: int) -> bool:
+        return self._demand[link] > self.capacity[link] * (1 + _EPSILON)
+
+    def _coupled(self, seeds: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The flows that share a contended link with a seed, directly or through others, and those links; the seeds among them."""
+        flows = dict.fromkeys(seeds)
+        links: dict[int, None] = {}
+        stack = list(flows)
+        while stack:
+            for link in self.paths[stack.pop()]:
+                if link not in links and self._contended(link):
+                    links[link] = None
+                    fresh = [flow for flow in self._flows[link] if flow not in flows]
+                    flows.update(dict.fromkeys(fresh))
+                    stack += fresh
+        return list(flows), list(links)
+
+    def _fair(self, flows: list[int], links: list[int]) -> dict[int, float]:
+        """Max-min fair rates of `flows`, which alone use `links`; no other link constrains any of them."""
+        rates: dict[int, float] = {}
+        spare = {link: self.capacity[link] for link in links}
+        rising = {link: len(self._flows[link]) for link in links}
+        by_limit = sorted(flows, key=lambda flow: (self.limit[flow], flow), reverse=True)
+        while by_limit:
+            link, level = -1, float("inf")
+            for each, number in rising.items():
+                if number and spare[each] < level * number:
+                    link, level = each, spare[each] / number
+            if self.limit[by_limit[-1]] <= level:
+                level = self.limit[by_limit[-1]]
+                stopped = [flow for flow in by_limit if self.limit[flow] <= level]
+            else:
+                stopped = [flow for flow in self._flows[link] if flow not in rates]
+            for flow in stopped:
+                rates[flow] = level
+                for each in self.paths[flow]:
+                    if each in rising:
+                        rising[each] -= 1
+                        spare[each] -= level
+            by_limit = [flow for flow in by_limit if flow not in rates]
+        return rates

@@ -1,15 +1,17 @@
 """An `Algo` as the interpreter runs it at one size: threadblocks of operations, connections, flags.
 
-The parser's work is done here: nops become waits of the next real step, counts are split by the allowed maximum, and a wait for
-a step is one for the first flag published at or after it (msccl-xml notes, sections 4.2 and 5).
+The parser's work is done here: nops become waits of the next real step, runs of `re` into one place become one operation, counts are
+split by the allowed maximum, and a wait for a step is one for the first flag published at or after it (msccl-xml notes, sections
+4.2 and 5).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from msccl_xml.model import Algo, Gpu, StepType, Threadblock
+from msccl_xml.model import Algo, Gpu, Step, StepType, Threadblock
 from synth.errors import InputError
 
 #: Largest count of one transfer (MSCCL_MAX_COUNT - 1).
@@ -32,12 +34,16 @@ class Wait(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One transfer's worth of a step: `chunks` chunks of the present tile; waits are looked at before it starts."""
+    """One transfer's worth of a step: `chunks` chunks of the present tile; waits are looked at before it starts.
+
+    `sources` is how many chunks are read and added for each one written: above 1 for a fused run of `re`.
+    """
 
     type: StepType
     chunks: int
     waits: tuple[Wait, ...]
     step: int
+    sources: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,81 +71,120 @@ class Program:
         """Bytes of one chunk that are moved in a tile."""
         return self.last_bytes if tile == self.tiles - 1 else self.tile_bytes
 
-    def shortened(self, tiles: int) -> Program:
-        """The program with fewer full tiles; the last stays the last."""
-        return Program(self.blocks, self.connections, tiles, self.tile_bytes, self.last_bytes)
-
 
 def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Program:
     """The program for a buffer of `buffer_bytes` as nccl-tests counts it; one transfer holds at most a protocol's tile.
 
-    Raises InputError for a wait that no flag ever ends.
+    Raises InputError for what no run can carry out: a wait that no flag ever ends, a step whose threadblock lacks the connection,
+    two threadblocks on one end of a connection, no chunks.
     """
+    if algo.nchunksperloop < 1:
+        raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
     chunk_bytes = buffer_bytes / algo.nchunksperloop
-    tiles = max(1, -int(-chunk_bytes // protocol_tile_bytes))
-    most = max(1, min(_MAX_COUNT, int(protocol_tile_bytes // max(1.0, chunk_bytes))))
+    whole_bytes = max(1, -(-buffer_bytes // algo.nchunksperloop))
+    tiles = -(-whole_bytes // protocol_tile_bytes)
+    most = max(1, min(_MAX_COUNT, protocol_tile_bytes // whole_bytes))
+    drafts = [_draft(gpu, tb, most) for gpu in algo.gpus for tb in gpu.threadblocks]
+    place = {(draft.gpu.id, draft.tb.id): position for position, draft in enumerate(drafts)}
     connections: dict[Connection, int] = {}
-    place = {(gpu.id, tb.id): position for position, (gpu, tb) in enumerate(_blocks(algo))}
-    ends: dict[tuple[int, int], list[int]] = {}
-    drafts = []
-    for gpu, tb in _blocks(algo):
-        operations, done = _operations(tb, most)
-        ends[gpu.id, tb.id] = done
-        drafts.append((gpu, tb, operations))
+    ends: set[tuple[int, bool]] = set()
     blocks = []
-    for gpu, tb, operations in drafts:
-        resolved = tuple(
-            Operation(kind, chunks, tuple(_wait(algo, gpu, dep, place, ends) for dep in deps), step)
-            for kind, chunks, deps, step in operations
+    for draft in drafts:
+        operations = tuple(
+            operation._replace(waits=tuple(_wait(algo, draft, drafts, place, dep) for dep in deps))
+            for operation, deps in zip(draft.operations, draft.deps, strict=True)
         )
-        sends = any(operation.type.sends for operation in resolved)
-        receives = any(operation.type.receives for operation in resolved)
-        send = connections.setdefault(Connection(gpu.id, tb.send, tb.channel), len(connections)) if sends else -1
-        recv = connections.setdefault(Connection(tb.recv, gpu.id, tb.channel), len(connections)) if receives else -1
-        blocks.append(Block(gpu.id, tb.id, send, recv, resolved))
+        send, recv = _connect(algo, draft, connections, ends)
+        blocks.append(Block(draft.gpu.id, draft.tb.id, send, recv, operations))
     last = chunk_bytes - (tiles - 1) * protocol_tile_bytes
     return Program(tuple(blocks), tuple(connections), tiles, float(protocol_tile_bytes), last)
 
 
-def _blocks(algo: Algo) -> list[tuple[Gpu, Threadblock]]:
-    return [(gpu, tb) for gpu in algo.gpus for tb in gpu.threadblocks]
+@dataclass
+class _Draft:
+    """A threadblock's operations, the (tb, step) pairs that each waits for, and how many are done after each step."""
+
+    gpu: Gpu
+    tb: Threadblock
+    operations: list[Operation] = field(default_factory=list)
+    deps: list[list[tuple[int, int]]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
 
 
-_Draft = tuple[StepType, int, list[tuple[int, int]], int]
-
-
-def _operations(tb: Threadblock, most: int) -> tuple[list[_Draft], list[int]]:
-    """The threadblock's transfers with the (tb, step) pairs each waits for, and how many are done after each step."""
-    operations: list[_Draft] = []
-    done: list[int] = []
+def _draft(gpu: Gpu, tb: Threadblock, most: int) -> _Draft:
+    draft = _Draft(gpu, tb)
     pending: list[tuple[int, int]] = []
+    before: Step | None = None
     for number, step in enumerate(tb.steps):
         if step.depid >= 0:
             pending.append((step.depid, step.deps))
         if step.type is not StepType.NOP:
-            left = step.count
-            while left > 0:
-                chunks = min(left, most)
-                operations.append((step.type, chunks, pending, number))
-                pending = []
-                left -= chunks
-            pending = []
-        done.append(len(operations))
-    return operations, done
+            if before is not None and not pending and _fuses(before, step):
+                last = draft.operations.pop()
+                draft.operations.append(last._replace(chunks=step.count, sources=last.sources + 1))
+            else:
+                for chunks in _groups(step, most):
+                    draft.operations.append(Operation(step.type, chunks, (), number))
+                    draft.deps.append(pending)
+                    pending = []
+            before = step
+        draft.done.append(len(draft.operations))
+    return draft
+
+
+def _fuses(before: Step, step: Step) -> bool:
+    """Whether the parser makes one instruction of two `re`s in a row (msccl-xml notes, section 5.3)."""
+    if step.type is not StepType.REDUCE or before.type is not StepType.REDUCE or before.hasdep:
+        return False
+    places = [(each.dst_buffer, each.dst_offset, each.src_buffer) for each in (before, step)]
+    return places[0] == places[1]
+
+
+def _groups(step: Step, most: int) -> Iterator[int]:
+    """The chunks of each transfer of a step. Local steps have no transfers; one of no chunks still waits and publishes."""
+    if not (step.type.sends or step.type.receives) or step.count == 0:
+        yield step.count
+        return
+    for first in range(0, step.count, most):
+        yield min(most, step.count - first)
+
+
+def _connect(
+    algo: Algo, draft: _Draft, connections: dict[Connection, int], ends: set[tuple[int, bool]]
+) -> tuple[int, int]:
+    """The threadblock's send and receive connection, numbered as they are met; -1 where it needs none."""
+    rank, tb = draft.gpu.id, draft.tb
+    found = []
+    for needed, peer, sends in (
+        (any(operation.type.sends and operation.chunks for operation in draft.operations), tb.send, True),
+        (any(operation.type.receives and operation.chunks for operation in draft.operations), tb.recv, False),
+    ):
+        if not needed:
+            found.append(-1)
+            continue
+        where = f"gpu {rank} tb {tb.id}"
+        if not 0 <= peer < algo.ngpus or peer == rank:
+            raise InputError(algo.name, f"{where}: {'send' if sends else 'recv'}", peer, "another gpu of the file")
+        key = Connection(rank, peer, tb.channel) if sends else Connection(peer, rank, tb.channel)
+        number = connections.setdefault(key, len(connections))
+        if (number, sends) in ends:
+            expected = f"one threadblock only that {'sends to' if sends else 'receives from'} gpu {peer} on it"
+            raise InputError(algo.name, f"{where}: chan", tb.channel, expected)
+        ends.add((number, sends))
+        found.append(number)
+    return found[0], found[1]
 
 
 def _wait(
-    algo: Algo,
-    gpu: Gpu,
-    dep: tuple[int, int],
-    place: dict[tuple[int, int], int],
-    ends: dict[tuple[int, int], list[int]],
+    algo: Algo, waiter: _Draft, drafts: list[_Draft], place: dict[tuple[int, int], int], dep: tuple[int, int]
 ) -> Wait:
     """The wait for `dep` = (tb, step): for the first step at or after it that publishes its progress."""
-    awaited = {tb.id: tb for tb in gpu.threadblocks}.get(dep[0])
-    steps = awaited.steps if awaited is not None else ()
-    for number in range(max(dep[1], 0), len(steps)):
-        if steps[number].hasdep:
-            return Wait(place[gpu.id, dep[0]], ends[gpu.id, dep[0]][number])
-    field = f"gpu {gpu.id}, depid {dep[0]}, deps {dep[1]}"
-    raise InputError(algo.name, field, "no flag", "a step with hasdep=1 at or after the one waited for")
+    position = place.get((waiter.gpu.id, dep[0]))
+    if position is not None:
+        awaited = drafts[position]
+        for number in range(max(dep[1], 0), len(awaited.tb.steps)):
+            step = awaited.tb.steps[number]
+            if step.hasdep and step.type is not StepType.NOP:
+                return Wait(position, awaited.done[number])
+    where = f"gpu {waiter.gpu.id} tb {waiter.tb.id}: depid {dep[0]}, deps {dep[1]}"
+    raise InputError(algo.name, where, "no flag", "a step with hasdep=1 at or after the one waited for")

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 from msccl_xml.model import Algo
 from synth.errors import InputError
-from synth.paths import Path, find_paths
 from synth.simulate.constants import Constants, ProtocolConstants
-from synth.simulate.engine import Activity, Engine, Route
-from synth.simulate.program import Program, compile_algo
-from synth.topology import DeviceKind, Topology
+from synth.simulate.engine import Activity, Engine
+from synth.simulate.program import compile_algo
+from synth.simulate.routes import Paths, paths_by_pair, routes_of
+from synth.topology import Topology
 
-#: Tiles that are always simulated one by one; more are taken for a steady state if two in a row take equally long.
-_WARM_TILES = 6
-_STEADY = 1e-6
-_PCIE = frozenset({DeviceKind.PCIE_SWITCH, DeviceKind.CPU})
-_NETWORK = frozenset({DeviceKind.NIC, DeviceKind.NETWORK})
+#: Operations that a trace holds at most: a viewer is slow beyond, and 64 ranks at 1 GB have several times as many.
+MAX_ACTIVITIES = 200_000
+
+
+class Trace(NamedTuple):
+    """What a run did, in order of end; `cut` where there was more than a trace holds."""
+
+    activities: tuple[Activity, ...]
+    cut: bool
 
 
 @dataclass(frozen=True)
 class Simulator:
     """An algorithm on a topology; call it with a size. `full` simulates every tile, however many there are.
 
-    Raises InputError (ranks) where the topology has another number of GPUs, or no path for a connection of the file.
+    `paths` are those of the topology, for callers that simulate many algorithms on one machine (`paths_by_pair`); found where left
+    out. Raises InputError (ngpus) where the topology has another number of GPUs, or a protocol that is none.
     """
 
     algo: Algo
     topology: Topology
-    constants: Constants = Constants()
+    constants: Constants = field(default_factory=Constants)
     full: bool = False
+    paths: Paths | None = None
 
     def __post_init__(self) -> None:
         if self.algo.ngpus != self.topology.num_ranks:
@@ -40,57 +47,28 @@ class Simulator:
     def time_us(self, buffer_bytes: int) -> float:
         """Microseconds from the call to the last byte for a buffer of `buffer_bytes` as nccl-tests counts it.
 
-        Beyond a few tiles the run is periodic: where two tiles in a row add the same time, the others add it too.
+        Raises NoAnswerError where the algorithm hangs, InputError where the topology lacks a path that it uses or no run of it is
+        possible (`compile_algo`).
         """
-        protocol = self.constants.of(self.algo.proto)
-        program = compile_algo(self.algo, buffer_bytes, protocol.tile_bytes)
-        if self.full or program.tiles <= _WARM_TILES + 2:
-            return protocol.launch_us + self._run(program, protocol)
-        times = [self._run(program.shortened(_WARM_TILES + more), protocol) for more in range(2)]
-        tiles = _WARM_TILES + 1
-        while tiles < program.tiles:
-            tiles += 1
-            times.append(self._run(program.shortened(tiles), protocol))
-            period = times[-1] - times[-2]
-            if abs(period - (times[-2] - times[-3])) <= _STEADY * times[-1]:
-                return protocol.launch_us + times[-1] + (program.tiles - tiles) * period
-        return protocol.launch_us + times[-1]
+        return self._protocol.launch_us + self._engine(buffer_bytes).run()
 
-    def activities(self, buffer_bytes: int) -> list[Activity]:
-        """Every operation of a full run with its times, in order of end."""
-        protocol = self.constants.of(self.algo.proto)
-        program = compile_algo(self.algo, buffer_bytes, protocol.tile_bytes)
-        engine = self._engine(program, protocol, trace=True)
+    def trace(self, buffer_bytes: int, most: int = MAX_ACTIVITIES) -> Trace:
+        """Every operation of a full run with its times, up to `most` of them. Times count from the first byte (without launch)."""
+        engine = self._engine(buffer_bytes, trace=most)
         engine.run()
-        return engine.activities
+        return Trace(tuple(engine.activities), engine.cut)
 
-    def _run(self, program: Program, protocol: ProtocolConstants) -> float:
-        return self._engine(program, protocol).run()
+    @property
+    def _protocol(self) -> ProtocolConstants:
+        return self.constants.of(self.algo.proto)
 
-    def _engine(self, program: Program, protocol: ProtocolConstants, *, trace: bool = False) -> Engine:
+    @cached_property
+    def _paths(self) -> Paths:
+        return paths_by_pair(self.topology) if self.paths is None else self.paths
+
+    def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
+        protocol = self._protocol
+        program = compile_algo(self.algo, buffer_bytes, protocol.tile_bytes)
+        routes = routes_of(self.topology, self._paths, program, protocol)
         capacity = [link.GBps * 1e3 for link in self.topology.links]
-        return Engine(program, routes_of(self.topology, program, protocol), capacity, protocol, trace=trace)
-
-
-def routes_of(topology: Topology, program: Program, protocol: ProtocolConstants) -> list[Route]:
-    """Which links each connection crosses; equal paths of a pair take turns by channel."""
-    paths: dict[tuple[int, int], list[Path]] = defaultdict(list)
-    for path in find_paths(topology):
-        paths[path.src, path.dst].append(path)
-    routes = []
-    for connection in program.connections:
-        variants = paths.get((connection.src, connection.dst))
-        if not variants:
-            pair = f"gpu {connection.src} to gpu {connection.dst}"
-            raise InputError(topology.name, "links", pair, "a path between GPUs that the algorithm connects")
-        path = variants[connection.channel % len(variants)]
-        routes.append(Route(path.links, path.alpha_us + _extra_us(topology, path, protocol)))
-    return routes
-
-
-def _extra_us(topology: Topology, path: Path, protocol: ProtocolConstants) -> float:
-    kinds = {topology.by_id[topology.links[link].dst].kind for link in path.links[:-1]}
-    wires = {topology.links[link].kind for link in path.links}
-    if kinds & _NETWORK or "network" in wires:
-        return protocol.network_us
-    return protocol.pcie_us if kinds & _PCIE or "pcie" in wires else protocol.nvlink_us
+        return Engine(program, routes, capacity, protocol, trace=trace, full=self.full)

@@ -1,0 +1,243 @@
+"""`synth simulate FILE --topo T`: how long a file takes on a machine, run as the interpreter runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from synth.cli import output, params
+from synth.errors import InputError, SynthError, UsageError
+
+if TYPE_CHECKING:
+    from msccl_xml.model import Algo
+    from synth.bounds import Bound
+    from synth.cli.against import Rivals
+    from synth.cli.simulate_text import SizeRow
+    from synth.collective import Collective
+    from synth.paths import Path
+    from synth.simulate import Simulator
+    from synth.topology import Topology
+
+STDIN = "-"
+DEFAULT_SIZES = (1 << 10, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the verb, as click hands them over."""
+
+    file: str
+    topo: str
+    nodes: int | None
+    ranks: tuple[int, ...] | None
+    size: int | None
+    sizes: tuple[int, int] | None
+    root: int | None
+    calibration: str | None
+    against: str | None
+    full: bool
+    as_json: bool
+    trace: str | None
+    plot: str | None
+    debug: bool
+
+
+@click.command(short_help="Say how long a file takes on a machine.")
+@click.argument("file", metavar="FILE")
+@click.option("--topo", required=True, metavar="FILE|NAME", help="The machine: a file, or a name of `synth topo list`.")
+@click.option("--nodes", callback=params.whole_from(1), metavar="N", help="Copies of a one-node machine. [1]")
+@click.option("--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, in this order. [all]")
+@click.option("--size", callback=params.size, metavar="SIZE", help="One buffer size, such as 64MB.")
+@click.option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Doublings of a range. [1KB:1GB]")
+@click.option("--root", type=int, metavar="RANK", help="The root, where the collective has one. [found from the file]")
+@click.option("--calibration", metavar="FILE", help="JSON of figures to use instead of the built-in ones.")
+@click.option("--against", metavar="NAME,...", help="Also time these baselines, and print the speed-up over each.")
+@click.option("--full", is_flag=True, help="Run every tile, however alike they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--trace", metavar="OUT.json", help="Write a Chrome or Perfetto trace of the largest size.")
+@click.option("--plot", metavar="OUT.svg", help="Draw bandwidth against size, and who is busy when.")
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+def simulate(**given: Any) -> int:
+    """Say how long a file takes on a machine, run as the interpreter runs it.
+
+    FILE is MSCCL XML from anywhere; - reads standard input. Times, with launch, are printed as nccl-tests does.
+    """
+    run(Options(**given))
+    return 0
+
+
+def run(options: Options) -> None:
+    """Read, simulate, print, write. The command line and the inputs are checked before the work, and where pictures are to go."""
+    from synth.chunks import range_sizes
+    from synth.cli.against import names_of, remarks
+    from synth.cli.atomic import write_all
+    from synth.cli.machine import load_machine
+    from synth.cli.simulate_text import rows_json, rows_text
+    from synth.inputs.load import at_fault
+
+    if options.size is not None and options.sizes is not None:
+        raise UsageError("--size and --sizes exclude each other")
+    low, high = (options.size, options.size) if options.size is not None else options.sizes or DEFAULT_SIZES
+    against = names_of(options.against)
+    _check_targets(options)
+    algo = _read_algo(options.file)
+    topology = load_machine(options.topo, options.nodes, options.ranks)
+    try:
+        run = Run.of(options, algo, topology, against)
+        rows = run.rows(range_sizes(low, high))
+        pictures = run.pictures(rows)
+        told = remarks(rows, run.bound if against else None)
+    except SynthError as error:
+        raise at_fault(_in_file(error, algo, options.file), topology, options.topo) from error
+    write_all(pictures)
+    document = rows_json(rows, options.file, topology.name, told)
+    output.print_result(document if options.as_json else rows_text(rows, run.collective, told))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file on a machine, with what it is to be compared with; `collective` is None where the file does not tell it."""
+
+    options: Options
+    algo: Algo
+    topology: Topology
+    paths: tuple[Path, ...]
+    collective: Collective | None
+    simulator: Simulator
+    rivals: Rivals | None
+
+    @classmethod
+    def of(cls, options: Options, algo: Algo, topology: Topology, against: tuple[str, ...]) -> Run:
+        """Raises InputError where file, machine and options do not go together."""
+        from synth.cli.against import Rivals
+        from synth.paths import find_paths
+        from synth.simulate import Constants, Simulator, paths_by_pair, read_calibration
+
+        constants = Constants()
+        if options.calibration is not None:
+            constants = read_calibration(_read_text(options.calibration), options.calibration)
+        Simulator(algo, topology)  # the number of GPUs, before any work
+        collective = _collective(algo, options.root)
+        paths, by_pair = find_paths(topology), paths_by_pair(topology)
+        simulator = Simulator(algo, topology, constants, options.full, by_pair)
+        if not against:
+            return cls(options, algo, topology, paths, collective, simulator, None)
+        if collective is None:
+            raise InputError(options.file, "coll", algo.coll, "a collective that baselines exist for, with --against")
+        rivals = Rivals(against, topology, collective, paths, by_pair, constants)
+        return cls(options, algo, topology, paths, collective, simulator, rivals)
+
+    def rows(self, sizes: Sequence[int]) -> list[SizeRow]:
+        """The lines of ascending sizes."""
+        from synth.cli.simulate_text import SizeRow, count_of, why_not_chosen
+
+        factor = 1.0 if self.collective is None else self.collective.busbw_factor()
+        rivals = [{} for _ in sizes] if self.rivals is None else self.rivals.times_us(sizes)
+        return [
+            SizeRow(
+                size,
+                count_of(self.collective, self.algo.ngpus, size),
+                self.simulator.time_us(size),
+                factor,
+                why_not_chosen(self.algo, self.collective, size),
+                against,
+            )
+            for size, against in zip(sizes, rivals, strict=True)
+        ]
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """What no algorithm can beat; None where the file does not tell its collective."""
+        from synth.bounds import ingress_bound
+
+        return None if self.collective is None else ingress_bound(self.topology, self.collective, self.paths)
+
+    def pictures(self, rows: list[SizeRow]) -> dict[str, str]:
+        """The texts of --trace and --plot by path, both of the largest size."""
+        from synth.simulate.plot import Busy, Curve, plot_svg
+        from synth.simulate.trace import trace_json
+
+        options, size = self.options, rows[-1].bytes
+        if options.trace is None and options.plot is None:
+            return {}
+        trace = self.simulator.trace(size)
+        texts = {}
+        if options.trace is not None:
+            texts[options.trace] = trace_json(self.algo, trace, size)
+        if options.plot is not None:
+            points = [(row.bytes, row.busbw_GBps, self._bound_GBps(row)) for row in rows]
+            title = f"{self.algo.name or self.algo.coll} ({self.algo.proto}) on {self.topology.name}"
+            texts[options.plot] = plot_svg(Curve(title, points), Busy.of(self.algo, size, trace))
+        return texts
+
+    def _bound_GBps(self, row: SizeRow) -> float | None:
+        """The bus bandwidth of the bound at a row's size."""
+        from synth.units import bandwidth_GBps
+
+        if self.bound is None or self.bound.time_us(row.bytes) <= 0:
+            return None
+        return bandwidth_GBps(row.bytes, self.bound.time_us(row.bytes)) * row.factor
+
+
+def _collective(algo: Algo, root: int | None) -> Collective | None:
+    """What the file claims to be; None where it does not say, which leaves times as they are and busbw equal to algbw."""
+    from synth.verify import VerifyError, infer_collective
+
+    try:
+        return infer_collective(algo, root=root)
+    except (InputError, VerifyError):
+        if root is not None:
+            raise
+        return None
+
+
+def _check_targets(options: Options) -> None:
+    from synth.cli.atomic import check_writable
+
+    targets = [path for path in (options.trace, options.plot) if path is not None]
+    for path in targets:
+        if path in ("", STDIN):
+            raise UsageError("--trace and --plot take a path; standard output carries the figures")
+        check_writable(path)
+    if len(targets) == 2 and targets[0] == targets[1]:
+        raise UsageError(f"--trace and --plot both name {targets[0]}")
+
+
+def _read_algo(path: str) -> Algo:
+    """The algorithm of a file, or of standard input; SynthError in one line where there is none."""
+    from msccl_xml.errors import XmlError
+    from msccl_xml.read import read_algo
+
+    try:
+        return read_algo(_read(path))
+    except XmlError as error:
+        raise SynthError(" ".join(f"{path}: {error}".split())) from error
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SynthError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _read_text(path: str) -> str:
+    try:
+        return _read(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SynthError(f"{path}: cannot be read: not UTF-8 text (byte {error.start})") from error
+
+
+def _in_file(error: SynthError, algo: Algo, path: str) -> SynthError:
+    """The error, told of the file where it names the algorithm in it."""
+    if isinstance(error, InputError) and error.source == (algo.name or "algo"):
+        return InputError(path, error.field, error.value, error.expected)
+    return error

@@ -1,0 +1,59 @@
+"""Which links every connection of a program crosses, and with what latency."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from synth.errors import InputError, NoAnswerError
+from synth.paths import Path, find_paths
+from synth.simulate.constants import ProtocolConstants
+from synth.simulate.engine import Route
+from synth.simulate.program import Connection, Program
+from synth.topology import DeviceKind, Topology
+
+_PCIE = frozenset({DeviceKind.PCIE_SWITCH, DeviceKind.CPU})
+_NETWORK = frozenset({DeviceKind.NIC, DeviceKind.NETWORK})
+
+Paths = Mapping[tuple[int, int], Sequence[Path]]
+
+
+def paths_by_pair(topology: Topology) -> Paths:
+    """The equal paths of every ordered pair of ranks.
+
+    A file from elsewhere may join GPUs that ours go around: such pairs get the path over CPUs or the network that a runtime would
+    take. Pairs that nothing joins are absent.
+    """
+    pairs: dict[tuple[int, int], list[Path]] = defaultdict(list)
+    for path in find_paths(topology):
+        pairs[path.src, path.dst].append(path)
+    everything: dict[tuple[int, int], list[Path]] = defaultdict(list)
+    try:
+        for path in find_paths(replace(topology, fallback=frozenset())):
+            everything[path.src, path.dst].append(path)
+    except NoAnswerError:  # cannot be: fewer paths are left out than above, where all ranks were joined
+        return pairs
+    return {**everything, **pairs}
+
+
+def routes_of(topology: Topology, paths: Paths, program: Program, protocol: ProtocolConstants) -> list[Route]:
+    """The route of each connection; equal paths of a pair take turns by channel. InputError for a pair that nothing joins."""
+    return [_route(topology, paths, connection, protocol) for connection in program.connections]
+
+
+def _route(topology: Topology, paths: Paths, connection: Connection, protocol: ProtocolConstants) -> Route:
+    variants = paths.get((connection.src, connection.dst))
+    if not variants:
+        pair = f"gpu {connection.src} to gpu {connection.dst}"
+        raise InputError(topology.name, "links", pair, "a path between GPUs that the algorithm connects")
+    path = variants[connection.channel % len(variants)]
+    return Route(path.links, path.alpha_us + _extra_us(topology, path, protocol), path.alpha_us)
+
+
+def _extra_us(topology: Topology, path: Path, protocol: ProtocolConstants) -> float:
+    kinds = {topology.by_id[topology.links[link].dst].kind for link in path.links[:-1]}
+    wires = {topology.links[link].kind for link in path.links}
+    if kinds & _NETWORK or "network" in wires:
+        return protocol.network_us
+    return protocol.pcie_us if kinds & _PCIE or "pcie" in wires else protocol.nvlink_us
