@@ -12,20 +12,16 @@ from synth.choice import Segment, split_range
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, NoAnswerError
-from synth.lowering import LoweringOptions, lower
 from synth.paths import find_paths
 from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow
 from synth.search import Ledger, Scored, Search
 from synth.solve import Solution
+from synth.trial import Trial
 from synth.units import bandwidth_GBps, format_size
 from synth.verify import verify_algo
 
 #: Files of one answer: what microsoft/msccl loads (MSCCL_MAX_NUM_ALGOS).
 MAX_FILES = 4
-#: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
-#: build takes no more.
-DEFAULT_THREADBLOCKS = 64
-_IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
 def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _: None) -> Result:
@@ -40,10 +36,11 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     paths = find_paths(request.topology)
     search = Search(request, paths, ledger, progress)
     scored = search.run()
-    segments, files = _files(request, search.sizes(), scored, ledger, progress)
+    trial = Trial(request, search.sizes(), scored, ledger, progress)
+    segments, files = _files(request, trial)
     ledger.enter("bound")
     bound = _bound(request, search, scored)
-    rows = _rows(search, [(scored[s.candidate], s) for s in segments], bound)
+    rows = _rows(search, trial, segments, bound)
     ledger.enter("done")
     return Result(
         collective=request.collective,
@@ -53,33 +50,21 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         files=tuple(files),
         sizes=rows,
         stages=_stage_rows(ledger, scored[segments[-1].candidate].solution),
-        notes=(*search.notes, *_notes(request, search, bound)),
+        notes=(*search.notes, *_notes(request, search, bound, all(trial.is_simulated(s.candidate) for s in segments))),
     )
 
 
-def _files(
-    request: Request,
-    sizes: Sequence[int],
-    scored: Sequence[Scored],
-    ledger: Ledger,
-    progress: Callable[[Progress], None],
-) -> tuple[list[Segment], list[FilePlan]]:
-    """The split of the sizes and its files; a candidate that a runtime could not hold gives way to the next best."""
-    times = [entry.scores() for entry in scored]
-    refusal = _refusal(request)
-    while segments := split_range(sizes, times, MAX_FILES):
-        files: list[FilePlan] = []
-        for position, (segment, covered) in enumerate(zip(segments, _covered(request, sizes, segments), strict=True)):
-            progress(Progress("lowering", f"file {position + 1} of {len(segments)}", None, None))
-            try:
-                files.append(_file(request, scored[segment.candidate], covered, ledger))
-            except NoAnswerError as problem:
-                refusal = problem
-                times[segment.candidate] = {}
-                break
-        else:
-            return segments, files
-    raise refusal
+def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan]]:
+    """The split of the sizes by the trial's costs, and its files, each verified."""
+    segments = split_range(trial.sizes, trial.costs(), MAX_FILES)
+    if not segments:
+        raise next(iter(trial.refusals.values()), _refusal(request))
+    segments = split_range(trial.sizes, trial.refined(segments), MAX_FILES)
+    files: list[FilePlan] = []
+    for position, (segment, covered) in enumerate(zip(segments, _covered(request, trial.sizes, segments), strict=True)):
+        trial.progress(Progress("verify", f"file {position + 1} of {len(segments)}", None, None))
+        files.append(_file(request, trial, segment.candidate, covered))
+    return segments, files
 
 
 def _refusal(request: Request) -> NoAnswerError:
@@ -105,31 +90,15 @@ def _covered(request: Request, sizes: Sequence[int], segments: Sequence[Segment]
     return list(zip(starts, [*(start - 1 for start in starts[1:]), request.max_bytes], strict=True))
 
 
-def _file(request: Request, entry: Scored, covered: tuple[int, int], ledger: Ledger) -> FilePlan:
-    ledger.enter("lowering")
-    instances = request.instances or 1
-    algo = lower(entry.solution.instance, entry.solution.schedule, _lowering_options(request, entry, covered))
-    ledger.enter("verify")
+def _file(request: Request, trial: Trial, position: int, covered: tuple[int, int]) -> FilePlan:
+    entry, instances = trial.scored[position], request.instances or 1
+    # microsoft/msccl reads maxBytes as the first size that is not covered, the others as the last that is.
+    last = covered[1] + (1 if request.runtime == "msccl" else 0)
+    algo = replace(trial.algo(position), min_bytes=covered[0], max_bytes=last)
+    trial.ledger.enter("verify")
     collective = entry.solution.instance.collective
     verify_algo(algo, replace(collective, chunks=collective.chunks * instances), runtime=request.runtime)
     return _file_plan(algo, entry, covered, instances)
-
-
-def _lowering_options(request: Request, entry: Scored, covered: tuple[int, int]) -> LoweringOptions:
-    # microsoft/msccl reads maxBytes as the first size that is not covered, the others as the last that is.
-    exclusive = request.runtime == "msccl"
-    in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
-    return LoweringOptions(
-        runtime=request.runtime,  # type: ignore[arg-type]
-        protocol=entry.protocol,  # type: ignore[arg-type]
-        inplace=in_place,
-        both_layouts=request.inplace is None,
-        instances=request.instances or 1,
-        max_threadblocks=request.max_threadblocks or DEFAULT_THREADBLOCKS,
-        min_bytes=covered[0],
-        max_bytes=covered[1] + (1 if exclusive else 0),
-        name=f"synth-{request.collective}-{request.topology.name}",
-    )
 
 
 def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: int) -> FilePlan:
@@ -165,13 +134,12 @@ def _halves(request: Request) -> int:
     return 2 if request.collective is CollectiveName.ALLREDUCE else 1
 
 
-def _rows(search: Search, chosen: Sequence[tuple[Scored, Segment]], bound: Bound) -> tuple[SizeRow, ...]:
-    sizes = search.sizes()
+def _rows(search: Search, trial: Trial, segments: Sequence[Segment], bound: Bound) -> tuple[SizeRow, ...]:
     factor = search.collective(1).busbw_factor()
     rows = []
-    for file, (entry, segment) in enumerate(chosen):
-        for size in sizes[segment.first : segment.last + 1]:
-            taken = entry.times_us[size]
+    for file, segment in enumerate(segments):
+        for size in trial.sizes[segment.first : segment.last + 1]:
+            taken = trial.time_us(segment.candidate, size)
             algbw = bandwidth_GBps(size, taken)
             limit = bound.time_us(size)
             rows.append(
@@ -180,7 +148,7 @@ def _rows(search: Search, chosen: Sequence[tuple[Scored, Segment]], bound: Bound
                     time_us=taken,
                     algbw_GBps=algbw,
                     busbw_GBps=algbw * factor,
-                    schedule_us=entry.schedules_us[size],
+                    schedule_us=trial.scored[segment.candidate].schedules_us[size],
                     bound_us=limit,
                     efficiency=limit / taken if taken > 0 else 1.0,
                     file=file,
@@ -205,9 +173,11 @@ def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def _notes(request: Request, search: Search, bound: Bound) -> list[str]:
+def _notes(request: Request, search: Search, bound: Bound, simulated: bool) -> list[str]:
     notes = [
-        "time is the exact schedule with the protocol's hop latency and wire share, not a simulation of the interpreter",
+        "time is what the simulated interpreter takes, launch included"
+        if simulated
+        else "time is the exact schedule with the protocol's hop latency and wire share: some program is too large to simulate here",
         f"bound is the {bound.what}, and the longest shortest path in alpha",
     ]
     asked = search.asked_count()

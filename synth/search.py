@@ -27,7 +27,7 @@ from synth.units import format_size
 _REACH = 1 << 8
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
-#: Protocol latencies are estimates until files are simulated; the schedule is exact.
+#: Protocol latencies are estimates here, the schedule is exact; the simulator has the last word (trial.py).
 _SAY_OF_PROTOCOL = 0.1
 
 
@@ -50,8 +50,8 @@ class Scored:
         )
 
     def scores(self) -> dict[int, float]:
-        """What the choice goes by: the exact schedule, with a tenth of the say (in logarithms) for the protocol's estimate,
-        which decides between protocols and between schedules that are nearly equal.
+        """How promising the candidate is before anything is simulated: the exact schedule, with a tenth of the say (in
+        logarithms) for the protocol's estimate.
         """
         return {
             size: self.schedules_us[size] ** (1 - _SAY_OF_PROTOCOL) * taken**_SAY_OF_PROTOCOL

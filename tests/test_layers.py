@@ -39,7 +39,7 @@ VALUES = frozenset(
     }
 )
 #: The pipeline and the files that it is cut into: they put the stages together. Others go through `pipeline` alone.
-PIPELINE = frozenset({"build", "pipeline", "search", "solve", "strategies"})
+PIPELINE = frozenset({"build", "pipeline", "search", "solve", "strategies", "trial"})
 #: Other people's algorithms, put together from values and lowering alone: part of the pipeline's layer, but without the judge
 #: and without the stages that search, so that what answers are compared with owes nothing to how they were found.
 BASELINES = VALUES | {"lowering"}
@@ -69,7 +69,7 @@ DOORS: dict[str, frozenset[str]] = {
 #: Not a solver but an algorithm on graphs, like those of scipy.sparse.csgraph: open to all.
 OPEN = frozenset({"scipy.optimize.linear_sum_assignment"})
 #: Parts that read or write files of the runtimes, or judge them.
-USES_MSCCL_XML = JUDGES | {"lowering", "baselines", "request", "pipeline", "cli"}
+USES_MSCCL_XML = JUDGES | {"lowering", "baselines", "request", "pipeline", "trial", "cli"}
 
 
 class Source:

@@ -69,9 +69,11 @@ class Cycle:
         )
         return cls(min(bound, key=lambda number: engine.done[number] / len(program.blocks[number].operations)), free)
 
-    def ended(self, block: int) -> None:
+    def ended(self, block: int, now_us: float) -> None:
         """Threadblock `block` has ended a tile."""
         self.due = self.due or block == self.pacemaker
+        if self.drift is not None:
+            self.drift.ended(block, now_us)
 
     def look(self, engine: Engine) -> None:
         """Compare the present state with earlier ones, and leap where it is one of them."""
@@ -85,10 +87,11 @@ class Cycle:
                 return
         self.states.append(state)
         if self.looks == _LOOKS // 2 and engine.program.tiles >= FEWEST_TILES:
-            self.drift = Drift.begin(engine)
+            self.drift = Drift(engine)
         elif self.looks >= _LOOKS:
-            leapt = self.drift is not None and self.drift.leap(engine)
-            engine.cycle = Cycle.of(engine) if leapt else None
+            if self.drift is not None:
+                self.drift.leap(engine)
+            engine.cycle = Cycle.of(engine) if engine.program.tiles >= FEWEST_TILES else None
 
     def _state(self, engine: Engine) -> _State:
         now, tile = engine.now, engine.tile[self.pacemaker]

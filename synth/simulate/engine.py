@@ -216,12 +216,14 @@ class Engine:
             self.index[block] = 0
             self.tile[block] += 1
             if self.cycle is not None:
-                self.cycle.ended(block)
+                self.cycle.ended(block, self.now)
         for waiter in self.flag_waiters.pop(block, ()):
             self._go(waiter)
 
     def _record(self, block: int) -> None:
+        if len(self.activities) >= self.trace:
+            self.cut = True
+            return
         where = self.program.blocks[block]
         step = where.operations[self.index[block]].step
         self.activities.append(Activity(where.rank, where.tb, step, self.tile[block], self.began[block], self.now))
-        self.cut = len(self.activities) >= self.trace

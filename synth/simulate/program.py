@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msccl_xml.model import Algo, Gpu, Step, StepType, Threadblock
 from synth.errors import InputError
 
-#: Largest count of one transfer (MSCCL_MAX_COUNT - 1).
+#: Largest count of a step, and of one transfer (MSCCL_MAX_COUNT - 1): no runtime loads more.
 _MAX_COUNT = 71
 
 
@@ -76,7 +76,7 @@ def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Pro
     """The program for a buffer of `buffer_bytes` as nccl-tests counts it; one transfer holds at most a protocol's tile.
 
     Raises InputError for what no run can carry out: a wait that no flag ever ends, a step whose threadblock lacks the connection,
-    two threadblocks on one end of a connection, no chunks.
+    two threadblocks on one end of a connection, a count above 71, no chunks.
     """
     if algo.nchunksperloop < 1:
         raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
@@ -84,6 +84,10 @@ def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Pro
     whole_bytes = max(1, -(-buffer_bytes // algo.nchunksperloop))
     tiles = -(-whole_bytes // protocol_tile_bytes)
     most = max(1, min(_MAX_COUNT, protocol_tile_bytes // whole_bytes))
+    for gpu, tb, number, step in algo.steps():
+        if not 0 <= step.count <= _MAX_COUNT:
+            where = f"gpu {gpu.id} tb {tb.id} step {number}: cnt"
+            raise InputError(algo.name or "algo", where, step.count, f"0 to {_MAX_COUNT}")
     drafts = [_draft(gpu, tb, most) for gpu in algo.gpus for tb in gpu.threadblocks]
     place = {(draft.gpu.id, draft.tb.id): position for position, draft in enumerate(drafts)}
     connections: dict[Connection, int] = {}
@@ -164,12 +168,14 @@ def _connect(
             continue
         where = f"gpu {rank} tb {tb.id}"
         if not 0 <= peer < algo.ngpus or peer == rank:
-            raise InputError(algo.name, f"{where}: {'send' if sends else 'recv'}", peer, "another gpu of the file")
+            raise InputError(
+                algo.name or "algo", f"{where}: {'send' if sends else 'recv'}", peer, "another gpu of the file"
+            )
         key = Connection(rank, peer, tb.channel) if sends else Connection(peer, rank, tb.channel)
         number = connections.setdefault(key, len(connections))
         if (number, sends) in ends:
             expected = f"one threadblock only that {'sends to' if sends else 'receives from'} gpu {peer} on it"
-            raise InputError(algo.name, f"{where}: chan", tb.channel, expected)
+            raise InputError(algo.name or "algo", f"{where}: chan", tb.channel, expected)
         ends.add((number, sends))
         found.append(number)
     return found[0], found[1]
@@ -187,4 +193,4 @@ def _wait(
             if step.hasdep and step.type is not StepType.NOP:
                 return Wait(position, awaited.done[number])
     where = f"gpu {waiter.gpu.id} tb {waiter.tb.id}: depid {dep[0]}, deps {dep[1]}"
-    raise InputError(algo.name, where, "no flag", "a step with hasdep=1 at or after the one waited for")
+    raise InputError(algo.name or "algo", where, "no flag", "a step with hasdep=1 at or after the one waited for")

@@ -156,10 +156,10 @@ def test_a_protocol_and_a_strategy_asked_for_are_used() -> None:
 def test_stages_and_progress_are_told() -> None:
     told: list[Progress] = []
     result = synthesize(request(MACHINE, "allgather", MB, strategy="trees", chunks=2), told.append)
-    assert {step.stage for step in told} >= {"search", "lowering"}
+    assert {step.stage for step in told} >= {"search", "simulation", "verify"}
     names = [row.name for row in result.stages]
     assert len(names) == len(set(names))
-    assert {"topology", "routing", "ordering", "scheduling", "lowering", "verify", "bound"} <= set(names)
+    assert {"topology", "routing", "ordering", "scheduling", "lowering", "simulation", "verify", "bound"} <= set(names)
     routing = next(row for row in result.stages if row.name == "routing")
     assert routing.bound is not None
     assert routing.gap is not None

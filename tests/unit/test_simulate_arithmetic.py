@@ -196,4 +196,4 @@ def test_more_channels_than_one_help_where_a_threadblock_is_the_limit() -> None:
     receive = tuple(Threadblock(c, -1, 0, c, (step("r", dst=(O, c)),)) for c in range(2))
     gpus = [Gpu(0, 2, 2, 0, send), Gpu(1, 2, 2, 0, receive)]
     two = Simulator(algo_of("broadcast", 2, gpus, "Simple", inplace=True, outofplace=False), graphs.line(2, 500.0))
-    assert two.time_us(size) == pytest.approx(one / 2, rel=0.02)
+    assert two.time_us(size) == pytest.approx(one / 2, rel=0.03)

@@ -1,0 +1,228 @@
+"""The simulator as a whole: what is refused, who waits in a hang, equal runs, leaps over tiles, what a trace holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from msccl_xml.model import Algo, Gpu, Threadblock
+from synth.baselines import BaselineOptions, build
+from synth.bounds import ingress_bound
+from synth.collective import CollectiveName
+from synth.errors import InputError, NoAnswerError
+from synth.paths import find_paths
+from synth.simulate import Simulator, paths_by_pair
+from synth.simulate.engine import Engine
+from tests import graphs
+from tests.algos import (
+    RIGHT,
+    I,
+    O,
+    algo_of,
+    alltoall,
+    collective_of,
+    exchange_allgather,
+    relay_broadcast,
+    ring_allgather,
+    ring_allreduce,
+    step,
+    with_steps,
+)
+
+BASELINES = [
+    ("ring", "dgx1", "Simple"),
+    ("ring", "dgx1", "LL"),
+    ("ring", "star", "LL128"),
+    ("all-pairs", "star", "LL"),
+    ("halving-doubling", "star", "Simple"),
+    ("tree", "dgx1", "LL"),
+]
+MACHINES = {"dgx1": graphs.dgx1(), "star": graphs.star(4, 100.0, 0.35)}
+
+
+def baseline(name: str, machine: str, proto: str) -> Algo:
+    options = BaselineOptions(protocol=proto)  # type: ignore[arg-type]
+    return build(name, MACHINES[machine], CollectiveName.ALLREDUCE, 1 << 20, options).algo
+
+
+def test_another_number_of_gpus_is_refused() -> None:
+    with pytest.raises(InputError, match=r"ngpus: 3, expected 4, the GPUs of ring4"):
+        Simulator(ring_allreduce(3), graphs.ring(4))
+
+
+def test_an_unknown_protocol_is_refused() -> None:
+    with pytest.raises(InputError, match="proto: 'Complex', expected Simple or LL or LL128"):
+        Simulator(ring_allreduce(3, "Complex"), graphs.ring(3)).time_us(1024)
+
+
+def test_a_pair_without_a_path_is_named() -> None:
+    with pytest.raises(InputError, match="gpu 0 to gpu 2"):
+        Simulator(alltoall(3), graphs.line(3)).time_us(3 << 10)
+
+
+def test_a_file_may_join_gpus_over_the_cpu_though_ours_go_around() -> None:
+    """On a DGX-1 GPUs 0 and 5 have no NVLink: a runtime connects them over PCIe and the CPUs."""
+    from synth.inputs.load import load_topology
+
+    topology = load_topology("dgx1")
+    assert not [path for path in find_paths(topology) if (path.src, path.dst) == (0, 5)]
+    send = Gpu(0, 1, 1, 0, (Threadblock(0, 5, -1, 0, (step("s"),)),))
+    receive = Gpu(5, 1, 1, 0, (Threadblock(0, -1, 0, 0, (step("r"),)),))
+    others = [Gpu(rank, 1, 1, 0, ()) for rank in range(8) if rank not in (0, 5)]
+    gpus = sorted([send, receive, *others], key=lambda gpu: gpu.id)
+    algo = replace(algo_of("custom", 1, [send, receive], "Simple", inplace=True, outofplace=True), ngpus=8)
+    time_us = Simulator(replace(algo, gpus=tuple(gpus)), topology).time_us(64 << 20)
+    assert time_us == pytest.approx((64 << 20) / 6e3, rel=0.03)  # the link between the sockets, 6 GB/s
+
+
+def test_a_hang_names_who_waits_for_what() -> None:
+    """Three transfers before the first receive are more than the two that a connection of Simple holds."""
+    topology = graphs.line(2)
+    assert Simulator(exchange_allgather("Simple", 2), topology).time_us(4 << 20) > 0
+    assert Simulator(exchange_allgather("LL", 3), topology).time_us(6 << 20) > 0
+    with pytest.raises(NoAnswerError) as failure:
+        Simulator(exchange_allgather("Simple", 3), topology).time_us(48 << 20)
+    told = str(failure.value)
+    assert "gpu 0 tb 0 step 3 (s)" in told
+    assert "waits for room towards gpu 1" in told
+    assert "\n" not in told
+
+
+def test_a_wait_for_data_that_nobody_sends_is_a_hang() -> None:
+    algo = ring_allgather(3)
+    steps = algo.gpus[1].threadblocks[0].steps
+    broken = with_steps(algo, 1, 0, (steps[0], *steps[2:]))
+    with pytest.raises(NoAnswerError, match=r"hangs after .* gpu 2 tb 0 step . \(r\w*\) waits for data of gpu 1"):
+        Simulator(broken, graphs.ring(3)).time_us(3 << 10)
+
+
+def test_what_nobody_receives_is_told() -> None:
+    algo = ring_allgather(3)
+    steps = algo.gpus[1].threadblocks[0].steps
+    broken = with_steps(algo, 1, 0, (*steps, step("s", (I, 0))))
+    with pytest.raises(NoAnswerError, match="gpu 1 to gpu 2 on channel 0 what is never received"):
+        Simulator(broken, graphs.ring(3)).time_us(3 << 10)
+
+
+def test_threadblocks_that_wait_for_each_other_are_a_hang() -> None:
+    tbs = tuple(
+        Threadblock(k, -1, -1, 0, (step("cpy", wait=(1 - k, 1), hasdep=True), step("cpy", hasdep=True)))
+        for k in range(2)
+    )
+    algo = algo_of("custom", 1, [Gpu(0, 1, 1, 0, tbs)], "Simple", inplace=True, outofplace=True)
+    with pytest.raises(NoAnswerError, match="gpu 0 tb 0 step 0 .cpy. waits for a flag of tb 1"):
+        Simulator(algo, graphs.line(1)).time_us(1024)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("size", [1 << 10, 1 << 20, 24 << 20])
+def test_no_run_beats_the_bound(name: str, size: int) -> None:
+    algo, root = RIGHT[name]
+    topology = graphs.full(algo.ngpus)
+    bound = ingress_bound(topology, collective_of(algo, root), find_paths(topology))
+    assert Simulator(algo, topology).time_us(size) > bound.time_us(size)
+
+
+@pytest.mark.parametrize("case", BASELINES, ids="-".join)
+def test_more_takes_longer_and_quicker_links_take_less(case: tuple[str, str, str]) -> None:
+    algo, topology = baseline(*case), MACHINES[case[1]]
+    times = [Simulator(algo, topology).time_us(1 << k) for k in range(12, 26)]
+    assert times == sorted(times)
+    quicker = replace(topology, links=tuple(replace(link, GBps=2 * link.GBps) for link in topology.links))
+    assert Simulator(algo, quicker).time_us(16 << 20) <= Simulator(algo, topology).time_us(16 << 20)
+
+
+@pytest.mark.parametrize("case", BASELINES, ids="-".join)
+def test_equal_inputs_give_equal_runs(case: tuple[str, str, str]) -> None:
+    algo, topology = baseline(*case), MACHINES[case[1]]
+    runs = [Simulator(algo, topology).trace(1 << 20) for _ in range(2)]
+    assert runs[0] == runs[1]
+    shared = Simulator(algo, topology, paths=paths_by_pair(topology))
+    assert shared.time_us(1 << 20) == Simulator(algo, topology).time_us(1 << 20)
+
+
+LONG = {
+    "ring-simple": (ring_allreduce(4), graphs.ring(4), 1 << 29),
+    "ring-ll": (ring_allreduce(4, "LL", 2), graphs.ring(4), 1 << 26),
+    "ring-partial": (ring_allreduce(3, "LL128"), graphs.ring(3), (1 << 27) + 4),
+    "allgather": (ring_allgather(4, "LL", 2), graphs.ring(4), 1 << 26),
+    "alltoall": (alltoall(4, "LL"), graphs.star(4), 1 << 25),
+    "dgx1-ring": (baseline("ring", "dgx1", "LL"), MACHINES["dgx1"], 1 << 26),
+    "star-all-pairs": (baseline("all-pairs", "star", "LL"), MACHINES["star"], 1 << 24),
+}
+
+
+def leaps(algo: Algo, topology, size: int) -> tuple[float, float, int, int]:
+    """(time, time of a full run, operations run, operations of a full run)."""
+    engines: list[Engine] = []
+    for full in (False, True):
+        engine = Simulator(algo, topology, full=full)._engine(size)
+        engine.run()
+        engines.append(engine)
+    short, long = engines
+    return short.now, long.now, short.steps_done, long.steps_done
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_leaping_over_equal_tiles_agrees_with_running_them(name: str) -> None:
+    algo, topology, size = LONG[name]
+    time_us, full_us, run, all_of_them = leaps(algo, topology, size)
+    assert time_us == pytest.approx(full_us, rel=1e-9)
+    assert run < all_of_them / 2  # it did leap
+
+
+def test_a_local_threadblock_that_runs_ahead_does_not_keep_the_rest_from_leaping() -> None:
+    algo = ring_allgather(3, "LL")
+    copy = Threadblock(1, -1, -1, 0, (step("cpy", (I, 0), (O, 0)),))
+    gpus = tuple(replace(gpu, threadblocks=(*gpu.threadblocks, copy)) for gpu in algo.gpus)
+    time_us, full_us, run, all_of_them = leaps(replace(algo, gpus=gpus), graphs.ring(3, 1.0), 1 << 25)
+    assert time_us == pytest.approx(full_us, rel=1e-9)
+    assert run < all_of_them / 2
+
+
+def test_groups_that_drift_apart_are_leapt_by_their_paces() -> None:
+    """Rank 0 to 1 is four times as quick as 1 to 2, by flags only: the first group is through long before the second."""
+    base = graphs.line(3, 1.0)
+    links = tuple(replace(link, GBps=4.0) if {link.src, link.dst} == {"gpu0", "gpu1"} else link for link in base.links)
+    topology = replace(base, links=links)
+    size = 2 * 2000 * (32 << 10)
+    time_us, full_us, run, all_of_them = leaps(relay_broadcast("LL", 2), topology, size)
+    assert time_us == pytest.approx(full_us, rel=1 / 1000)
+    assert run < all_of_them / 4
+
+
+def test_few_tiles_are_all_run() -> None:
+    time_us, full_us, run, all_of_them = leaps(ring_allreduce(4), graphs.ring(4), 1 << 25)
+    assert (time_us, run) == (full_us, all_of_them)
+
+
+def test_a_trace_has_every_operation_once_and_no_threadblock_does_two_at_a_time() -> None:
+    algo, tiles = ring_allreduce(4), 3
+    trace = Simulator(algo, graphs.ring(4)).trace(4 * tiles * (2 << 20))
+    assert not trace.cut
+    counted = Counter((one.rank, one.tb, one.step, one.tile) for one in trace.activities)
+    assert len(counted) == 4 * 7 * tiles
+    assert set(counted.values()) == {1}
+    rows = defaultdict(list)
+    for one in trace.activities:
+        rows[one.rank, one.tb].append((one.start_us, one.end_us))
+    for row in rows.values():
+        assert all(before[1] <= after[0] for before, after in pairwise(row))
+
+
+def test_data_is_sent_before_it_is_received() -> None:
+    trace = Simulator(ring_allgather(3), graphs.ring(3)).trace(3 << 20)
+    ends = {(one.rank, one.step): one.end_us for one in trace.activities}
+    for rank in range(3):
+        assert ends[(rank + 1) % 3, 2] > ends[rank, 1] + graphs.ALPHA_US
+
+
+def test_a_trace_is_cut_where_it_would_be_too_long() -> None:
+    trace = Simulator(ring_allreduce(4), graphs.ring(4)).trace(64 << 20, most=10)
+    assert trace.cut
+    assert len(trace.activities) == 10
+    whole = Simulator(ring_allreduce(4), graphs.ring(4)).trace(64 << 20)
+    assert trace.activities == whole.activities[:10]
