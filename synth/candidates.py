@@ -73,7 +73,7 @@ def candidates(
 ) -> list[Candidate]:
     """What to solve at one buffer size; `thorough` where that size is all that is asked for."""
     collective = instance.collective
-    chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 2)
+    chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 1)
     if strategy != "auto":
         return [Candidate(strategy, count, buffer_bytes) for count in chosen]
     tried = [Candidate("trees", count, buffer_bytes) for count in chosen]

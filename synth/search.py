@@ -158,6 +158,8 @@ class Search:
                 plan += [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
             else:
                 plan += candidates(instance, request.strategy, counts, size, thorough=len(sizes) == 1)
+                if size == sizes[-1] and request.strategy in ("auto", "trees"):
+                    plan += [Candidate("trees", count, size) for count in worthwhile_counts(instance, counts, size, 2)]
             if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
                 plan.append(Candidate("milp", counts[0], size))
         return list(dict.fromkeys(plan))

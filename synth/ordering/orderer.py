@@ -31,7 +31,7 @@ class Ordering:
 
     keys: tuple[str, ...] = tuple(SORT_KEYS)
     enough: float = 5e-4
-    work: int = 40_000
+    work: int = 30_000
     """Transfers over all runs: on routings with very many, the last combinations are left out."""
 
     def __call__(

@@ -31,7 +31,7 @@ class ProtocolConstants:
     wire: float
     """Data bytes per byte on the wire; the rest are flags (device)."""
     rate_GBps: float
-    """What one threadblock moves at most (tuning: perChMaxTree 26.5 on Volta, perChMaxRingLL128 20, llMaxBw over 12 channels)."""
+    """What one threadblock moves at most (tuning: perChMaxTree and perChMaxRingLL128 on Volta; llMaxBw over a DGX-1V's 6 rings)."""
     launch_us: float
     """From the call to the first byte: kernel launch and set-up (tuning: baseLat, rings)."""
     nvlink_us: float
@@ -82,7 +82,7 @@ class Constants:
         smallest_slice_bytes=38_400,
         wire=15 / 16,
         rate_GBps=20.0,
-        launch_us=6.6,
+        launch_us=10.0,
         nvlink_us=1.43,
         pcie_us=1.5,
         network_us=1.3,

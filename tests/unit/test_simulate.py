@@ -91,6 +91,21 @@ def test_a_hang_names_who_waits_for_what() -> None:
     assert "\n" not in told
 
 
+@pytest.mark.parametrize(("proto", "room"), [("Simple", 2), ("LL", 8), ("LL128", 8)])
+@pytest.mark.parametrize("chunk_bytes", [64, 3 << 20])
+def test_a_connection_holds_so_many_transfers_and_no_more(proto: str, room: int, chunk_bytes: int) -> None:
+    """Both ranks send all before they receive: that ends well while all fits, however small or large a transfer is."""
+    topology = graphs.line(2)
+    for chunks in (room, room + 1):
+        simulator = Simulator(exchange_allgather(proto, chunks), topology)
+        size = 2 * chunks * chunk_bytes
+        if chunks == room:
+            assert simulator.time_us(size) > 0
+        else:
+            with pytest.raises(NoAnswerError, match="waits for room"):
+                simulator.time_us(size)
+
+
 def test_a_wait_for_data_that_nobody_sends_is_a_hang() -> None:
     algo = ring_allgather(3)
     steps = algo.gpus[1].threadblocks[0].steps
