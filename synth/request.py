@@ -15,8 +15,8 @@ class Request:
     """One job: `collective` on `topology` for buffers of `min_bytes` to `max_bytes`, as nccl-tests counts them.
 
     With `single_size` the two sizes are equal and one file is wanted. None means "choose" for `protocol`, `instances`
-    and `chunks`, the pipeline's default for `max_threadblocks`, and what the runtime can tell apart for `inplace`. `time_limit_s` is in
-    seconds and counts from the start of the job.
+    and `chunks`, the pipeline's default for `max_threadblocks`, and what the runtime can tell apart for `inplace`.
+    `time_limit_s` is in seconds and counts from the start of the job.
     """
 
     topology: Topology
