@@ -57,7 +57,7 @@ def test_rings_at_1GB_are_within_15_percent_of_what_is_published(case: Published
 
 
 def test_two_H100_are_where_the_simulator_is_known_to_be_off() -> None:
-    """Published 365 to 370 for two GPUs too; the interpreter's copy at the end of a ring, which NCCL does not make, costs a third of
-    the steps. Mend docs/fidelity.md if this changes."""
+    """Published 365 to 370 for two GPUs too. A tile of a ring of two is two sends and the copy of a receive, at a threadblock's
+    rate: the fewer the ranks, the more that copy weighs. Mend docs/fidelity.md if this changes."""
     simulated = busbw_GBps(Published("dgx-h100", 2, 24, 367.5))
     assert 0.70 < simulated / 367.5 < 0.85

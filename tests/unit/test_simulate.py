@@ -16,6 +16,8 @@ from synth.errors import InputError, NoAnswerError
 from synth.paths import find_paths
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.engine import Engine
+from synth.simulate.leap import leap
+from synth.topology import Topology
 from tests import graphs
 from tests.algos import (
     RIGHT,
@@ -159,7 +161,51 @@ def test_equal_inputs_give_equal_runs(case: tuple[str, str, str]) -> None:
     assert shared.time_us(1 << 20) == Simulator(algo, topology).time_us(1 << 20)
 
 
+def uneven_pair(proto: str = "LL") -> Algo:
+    """Two connections over one link: the second sends a chunk whenever the first has sent two, so their rates keep changing."""
+    first = tuple(step("s", (I, k), hasdep=k == 1) for k in range(2))
+    send = (Threadblock(0, 1, -1, 0, first), Threadblock(1, 1, -1, 1, (step("s", (I, 2), wait=(0, 1)),)))
+    receive = (
+        Threadblock(0, -1, 0, 0, tuple(step("r", dst=(O, k)) for k in range(2))),
+        Threadblock(1, -1, 0, 1, (step("r", dst=(O, 2)),)),
+    )
+    gpus = [Gpu(0, 3, 3, 0, send), Gpu(1, 3, 3, 0, receive)]
+    return algo_of("broadcast", 3, gpus, proto, inplace=True, outofplace=False)
+
+
+def offset_pair(proto: str) -> Algo:
+    """Two connections over one link, the second half a tile behind: a local copy keeps their sends from ending together."""
+    first = (step("s", (I, 0), hasdep=True), step("cpy", (I, 0), (O, 0)), step("s", (I, 1)))
+    send = (
+        Threadblock(0, 1, -1, 0, first),
+        Threadblock(1, 1, -1, 1, (step("s", (I, 2), wait=(0, 0)), step("s", (I, 3)))),
+    )
+    receive = tuple(
+        Threadblock(c, -1, 0, c, (step("r", dst=(O, 2 * c)), step("r", dst=(O, 2 * c + 1)))) for c in range(2)
+    )
+    gpus = [Gpu(0, 4, 4, 0, send), Gpu(1, 4, 4, 0, receive)]
+    return algo_of("broadcast", 4, gpus, proto, inplace=True, outofplace=False)
+
+
+def uneven_ring(slow_GBps: float, alpha_us: float = 1.0) -> Topology:
+    """A ring of four whose first link is slower than the others."""
+    ring = graphs.ring(4, 10.0, alpha_us)
+    links = tuple(replace(link, GBps=slow_GBps) if link.src == "gpu0" else link for link in ring.links)
+    return replace(ring, links=links)
+
+
 LONG = {
+    "uneven-pair-ll": (uneven_pair(), graphs.line(2, 3.0), 1 << 25),
+    "uneven-pair-ll128": (uneven_pair("LL128"), graphs.line(2, 9.0), 1 << 28),
+    "uneven-pair-simple": (uneven_pair("Simple"), graphs.line(2, 20.0), 1 << 29),
+    "uneven-pair-late": (uneven_pair(), graphs.line(2, 10.0, 40.0), 1 << 25),
+    "offset-pair-ll": (offset_pair("LL"), graphs.line(2, 15.0), 1 << 25),
+    "offset-pair-simple": (offset_pair("Simple"), graphs.line(2, 30.0), 1 << 29),
+    "uneven-ring": (ring_allreduce(4, "LL"), uneven_ring(3.0), 1 << 25),
+    "uneven-ring-late": (ring_allreduce(4, "LL"), uneven_ring(9.9, 70.0), 1 << 25),
+    "late-ring": (ring_allreduce(3, "LL"), graphs.ring(3, 10.0, 60.0), 1 << 25),
+    "late-allgather": (ring_allgather(4, "LL", 3), uneven_ring(8.0, 90.0), 1 << 26),
+    "late-allgather-simple": (ring_allgather(4, "Simple"), uneven_ring(9.0, 300.0), 1 << 29),
     "ring-simple": (ring_allreduce(4), graphs.ring(4), 1 << 29),
     "ring-ll": (ring_allreduce(4, "LL", 2), graphs.ring(4), 1 << 26),
     "ring-partial": (ring_allreduce(3, "LL128"), graphs.ring(3), (1 << 27) + 4),
@@ -209,6 +255,20 @@ def test_groups_that_drift_apart_are_leapt_by_their_paces() -> None:
     assert run < all_of_them / 4
 
 
+def test_a_leap_takes_flows_in_flight_along() -> None:
+    """A flow that is cut off by 100 us has as much left to move as before: it ends 100 us later, at whatever rate."""
+    engine = Simulator(ring_allreduce(3), graphs.ring(3))._engine(1 << 30)
+    for _ in range(2):  # begin the first operation, then its first slice
+        engine.now = engine.horizon = max(engine.now, engine.step_us)
+        for block in range(3):
+            engine._go(block)
+    engine._settle()
+    ends = [engine.fluid.end_us(block) for block in range(3)]
+    leap(engine, [5] * 3, 100.0)
+    assert [engine.fluid.end_us(block) for block in range(3)] == pytest.approx([end + 100.0 for end in ends])
+    assert (engine.tile, engine.done) == ([5] * 3, [5 * len(engine.moves[0])] * 3)
+
+
 def test_few_tiles_are_all_run() -> None:
     time_us, full_us, run, all_of_them = leaps(ring_allreduce(4), graphs.ring(4), 1 << 25)
     assert (time_us, run) == (full_us, all_of_them)
@@ -226,6 +286,15 @@ def test_a_trace_has_every_operation_once_and_no_threadblock_does_two_at_a_time(
         rows[one.rank, one.tb].append((one.start_us, one.end_us))
     for row in rows.values():
         assert all(before[1] <= after[0] for before, after in pairwise(row))
+
+
+def test_a_wait_holds_in_every_tile() -> None:
+    """The sender of a relay waits for the receiver's flag of the same tile, not only of the first."""
+    trace = Simulator(relay_broadcast("LL", 1), graphs.line(3, 2.0)).trace(20 * (32 << 10))
+    ends = {one.tile: one.end_us for one in trace.activities if (one.rank, one.tb) == (1, 0)}
+    starts = {one.tile: one.start_us for one in trace.activities if (one.rank, one.tb) == (1, 1)}
+    assert set(starts) == set(range(20))
+    assert all(starts[tile] >= ends[tile] for tile in starts)
 
 
 def test_data_is_sent_before_it_is_received() -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from msccl_xml.model import Algo, Gpu, Step, Threadblock
+from msccl_xml.model import Algo, Gpu, Step, StepType, Threadblock
 from synth.simulate import Constants, Simulator
 from synth.topology import Device, DeviceKind, Link, Topology
 from tests import graphs
-from tests.algos import O, algo_of, ring_allreduce, step
+from tests.algos import I, O, algo_of, ring_allreduce, step
 
 PROTOCOLS = ("Simple", "LL", "LL128")
 CONSTANTS = Constants()
@@ -109,6 +109,21 @@ def test_a_slow_receiver_holds_the_sender_back_through_the_room_of_the_connectio
     time_us = Simulator(chain(0, proto), graphs.line(2, 1000.0)).time_us(tiles * one.tile_bytes)
     pace = tiles * (one.step_us + one.tile_bytes / (one.rate_GBps * 1e3))
     assert pace < time_us - one.launch_us < 1.03 * pace
+
+
+def test_small_transfers_go_two_at_a_time_and_wait_for_their_room_to_come_back() -> None:
+    """Transfer i + 2 starts once the room of i is back: sent, there after L, received, and back after alpha."""
+    x, transfers, n = Letters("Simple", 5.0), 12, 1024
+    send = [Step(StepType.SEND, I, k) for k in range(transfers)]
+    receive = [Step(StepType.RECV, dst_buffer=O, dst_offset=k) for k in range(transfers)]
+    tbs = (Threadblock(0, 1, -1, 0, tuple(send)), Threadblock(0, -1, 0, 0, tuple(receive)))
+    gpus = [Gpu(rank, transfers, transfers, 0, (tbs[rank],)) for rank in range(2)]
+    algo = algo_of("broadcast", transfers, gpus, "Simple", inplace=True, outofplace=False)
+    time_us = Simulator(algo, graphs.line(2, x.GBps)).time_us(transfers * n)
+    second = 2 * x.d + n / x.B  # when the second transfer starts
+    turn = n / x.B + x.L + n / x.R + x.alpha_us
+    last = second + (transfers / 2 - 1) * turn
+    assert time_us == pytest.approx(x.one.launch_us + last + n / x.B + x.L + n / x.R, rel=1e-9)
 
 
 @pytest.mark.parametrize("proto", PROTOCOLS)
