@@ -124,7 +124,7 @@ def remarks(rows: Sequence[SizeRow], bound: Bound | None) -> list[str]:
         last = idle[-1]
         if bound is not None and last is rows[-1]:
             share = bound.time_us(last.bytes) / last.against[name]
-            sentence += f": at {format_size(last.bytes)} it reaches {share:.0%} of what no algorithm can beat"
+            sentence += f": at {format_size(last.bytes)} it reaches {share:.0%} of the bound"
         told.append(sentence)
     return told
 

@@ -82,7 +82,7 @@ def _curve(curve: Curve) -> list[str]:
         parts.append(_text(_LEFT - 6, y(tick) + 4, f"{tick:g}", anchor="end"))
     for size in sizes[:: max(1, len(sizes) // 11)]:
         parts.append(_text(x(size), bottom + 16, format_size(size), anchor="middle"))
-    parts.append(_text(_LEFT, _TOP - 8, "busbw GB/s against size; dashed: no algorithm is faster"))
+    parts.append(_text(_LEFT, _TOP - 8, "busbw GB/s against size; dashed: the bound"))
     bounds = [(x(size), y(bound)) for size, _, bound in curve.points if bound is not None]
     parts.append(_polyline(bounds, "#a03030", dashed=True))
     values = [(x(size), y(value)) for size, value, _ in curve.points]
