@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msccl_xml.model import Algo, Step, StepType, Threadblock
+from msccl_xml.model import Step, StepType, Threadblock
 
 #: Steps shown on either side of the failing one.
 NEIGHBOURS = 3
@@ -66,12 +66,3 @@ def neighbours_of(tb: Threadblock, number: int) -> tuple[str, ...]:
 def step_error(problem: str, gpu: int, tb: Threadblock, number: int) -> AlgoError:
     """An AlgoError at one step, with its neighbours."""
     return AlgoError(problem, gpu, tb.id, number, neighbours_of(tb, number))
-
-
-def find_neighbours(algo: Algo, gpu_id: int, tb_id: int, number: int) -> tuple[str, ...]:
-    """As `neighbours_of`, for a step named by the ids of its gpu and threadblock; empty where there is none."""
-    for gpu in algo.gpus:
-        for tb in gpu.threadblocks:
-            if (gpu.id, tb.id) == (gpu_id, tb_id):
-                return neighbours_of(tb, number)
-    return ()

@@ -41,11 +41,6 @@ class StepType(StrEnum):
         return self in _READS_SRC
 
     @property
-    def reads_dst(self) -> bool:
-        """Whether the step reads its local destination chunks (only `re` does)."""
-        return self is StepType.REDUCE
-
-    @property
     def writes_dst(self) -> bool:
         """Whether the step writes its local destination chunks."""
         return self in _WRITES_DST

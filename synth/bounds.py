@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, csgraph_from_dense, maximum_flow, shortest_path
+from scipy.sparse.csgraph import connected_components, maximum_flow
 
 from synth.collective import Collective, CollectiveName
-from synth.paths import Path
+from synth.paths import Path, distances
 from synth.topology import Topology
 
 #: Capacities are whole numbers for SciPy's max-flow: the widest cut is scaled to this, well inside 32 bits.
@@ -132,10 +132,7 @@ def _latency_us(topology: Topology, collective: Collective, paths: Sequence[Path
     """The longest shortest path, in alpha, that some chunk or contribution has to travel."""
     if collective.num_ranks == 1:
         return 0.0
-    direct = np.full((collective.num_ranks, collective.num_ranks), np.inf)
-    for path in paths:
-        direct[path.src, path.dst] = min(direct[path.src, path.dst], path.alpha_us)
-    distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+    distance = distances(collective.num_ranks, paths, [path.alpha_us for path in paths])
     if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
         distance = distance[[collective.root or 0], :]
     elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):

@@ -13,8 +13,13 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from synth.errors import NoAnswerError
 from synth.topology import DeviceKind, Link, Topology
@@ -82,6 +87,36 @@ def find_paths(topology: Topology) -> tuple[Path, ...]:
 def reverse_path(path: Path) -> Path:
     """The path on the reversed topology: same index, same links the other way round."""
     return replace(path, src=path.dst, dst=path.src, links=path.links[::-1], occupancy=path.occupancy[::-1])
+
+
+class PathKind(StrEnum):
+    """What a path's latency depends on beside its alpha: the farthest kind of connection that it crosses."""
+
+    NVLINK = "nvlink"
+    PCIE = "pcie"
+    NETWORK = "network"
+
+
+_PCIE_LIKE = frozenset({DeviceKind.PCIE_SWITCH, DeviceKind.CPU})
+_NETWORK_LIKE = frozenset({DeviceKind.NIC, DeviceKind.NETWORK})
+
+
+def kind_of(topology: Topology, path: Path) -> PathKind:
+    """The kind of a path, from the devices that it crosses and the words for its links; direct links count as NVLink."""
+    devices = {topology.by_id[topology.links[link].dst].kind for link in path.links[:-1]}
+    wires = {topology.links[link].kind for link in path.links}
+    if devices & _NETWORK_LIKE or "network" in wires:
+        return PathKind.NETWORK
+    return PathKind.PCIE if devices & _PCIE_LIKE or "pcie" in wires else PathKind.NVLINK
+
+
+def distances(num_ranks: int, paths: Sequence[Path], lengths: Sequence[float]) -> NDArray[np.float64]:
+    """[r, s]: the shortest way from rank r to rank s over `paths`, where path i is `lengths[i]` long; infinite if none."""
+    direct = np.full((num_ranks, num_ranks), np.inf)
+    for path, length in zip(paths, lengths, strict=True):
+        direct[path.src, path.dst] = min(direct[path.src, path.dst], length)
+    shortest: NDArray[np.float64] = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+    return shortest
 
 
 def strongly_connected(num_ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:

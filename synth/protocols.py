@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from synth.instance import Instance
-from synth.paths import Path
-from synth.topology import DeviceKind, Topology
+from synth.paths import Path, PathKind, kind_of
+from synth.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,14 @@ class Protocol:
     pcie_us: float
     network_us: float
 
+    def hop_us(self, kind: PathKind) -> float:
+        """The latency of one hop over a path of that kind."""
+        return {
+            PathKind.NVLINK: self.nvlink_us,
+            PathKind.PCIE: self.pcie_us,
+            PathKind.NETWORK: self.network_us,
+        }[kind]
+
 
 PROTOCOLS = {
     "LL": Protocol("LL", 0.5, 0.47, 1.0, 2.7),
@@ -31,8 +39,6 @@ PROTOCOLS = {
     "Simple": Protocol("Simple", 1.0, 3.4, 5.7, 14.0),
 }
 _FASTEST = PROTOCOLS["LL"]
-_PCIE_LIKE = frozenset({DeviceKind.PCIE_SWITCH, DeviceKind.CPU})
-_NETWORK_LIKE = frozenset({DeviceKind.NIC, DeviceKind.NETWORK})
 
 
 def under_protocol(instance: Instance, name: str) -> Instance:
@@ -43,13 +49,6 @@ def under_protocol(instance: Instance, name: str) -> Instance:
 
 
 def _path(topology: Topology, path: Path, protocol: Protocol) -> Path:
-    kinds = {topology.by_id[topology.links[link].dst].kind for link in path.links[:-1]}
-    wires = {topology.links[link].kind for link in path.links}
-    if kinds & _NETWORK_LIKE or "network" in wires:
-        extra = protocol.network_us - _FASTEST.network_us
-    elif kinds & _PCIE_LIKE or "pcie" in wires:
-        extra = protocol.pcie_us - _FASTEST.pcie_us
-    else:
-        extra = protocol.nvlink_us - _FASTEST.nvlink_us
+    extra = protocol.hop_us(kind_of(topology, path)) - _FASTEST.hop_us(kind_of(topology, path))
     occupancy = tuple((gap, per_byte / protocol.wire) for gap, per_byte in path.occupancy)
     return replace(path, alpha_us=path.alpha_us + extra, GBps=path.GBps * protocol.wire, occupancy=occupancy)

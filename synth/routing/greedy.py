@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from synth.errors import CheckError
 from synth.instance import Instance
 from synth.ir import Routing, Schedule, Send, Transfer
+from synth.paths import distances
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -71,10 +71,6 @@ class _Tables:
             wanted[row, sorted(demand.dests)] = True
         target = np.array([min(d.dests) if len(d.dests) == 1 else -1 for d in instance.demands], dtype=np.int64)
         latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
-        direct = np.full((ranks, ranks), np.inf)
-        for path in instance.paths:
-            direct[path.src, path.dst] = min(direct[path.src, path.dst], latency[path.index])
-        distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
         paths_on: list[list[int]] = [[] for _ in instance.topology.links]
         for path in instance.paths:
             for link in path.links:
@@ -83,7 +79,7 @@ class _Tables:
             wanted=wanted,
             source=np.array([demand.source for demand in instance.demands], dtype=np.int64),
             target=target,
-            distance_us=np.maximum(distance, 0.0),
+            distance_us=distances(ranks, instance.paths, latency.tolist()),
             latency_us=latency,
             busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],
             paths_on=paths_on,

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from synth.instance import Instance, Symmetry
 from synth.milp.lp import solve_lp
+from synth.paths import distances
 from synth.routing.arborescence import cheapest_tree
 from synth.symmetry import free_group, identity
 
@@ -79,10 +79,7 @@ class Network:
         src = np.array([path.src for path in instance.paths], dtype=np.int64)
         dst = np.array([path.dst for path in instance.paths], dtype=np.int64)
         latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
-        shape = (instance.num_ranks, instance.num_ranks)
-        direct = np.full(shape, np.inf)
-        np.minimum.at(direct, (src, dst), latency)
-        distance = shortest_path(csgraph_from_dense(direct, null_value=np.inf), method="D")
+        distance = distances(instance.num_ranks, instance.paths, latency.tolist())
         return cls(src, dst, latency, occupancy, distance[:, src] + latency)
 
     def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> tuple[int, ...]:

@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from synth.errors import InputError, NoAnswerError
-from synth.paths import Path, find_paths
+from synth.paths import Path, PathKind, find_paths, kind_of
 from synth.simulate.constants import ProtocolConstants
 from synth.simulate.engine import Route
 from synth.simulate.program import Connection, Program
-from synth.topology import DeviceKind, Topology
-
-_PCIE = frozenset({DeviceKind.PCIE_SWITCH, DeviceKind.CPU})
-_NETWORK = frozenset({DeviceKind.NIC, DeviceKind.NETWORK})
+from synth.topology import Topology
 
 Paths = Mapping[tuple[int, int], Sequence[Path]]
 
@@ -52,8 +49,10 @@ def _route(topology: Topology, paths: Paths, connection: Connection, protocol: P
 
 
 def _extra_us(topology: Topology, path: Path, protocol: ProtocolConstants) -> float:
-    kinds = {topology.by_id[topology.links[link].dst].kind for link in path.links[:-1]}
-    wires = {topology.links[link].kind for link in path.links}
-    if kinds & _NETWORK or "network" in wires:
-        return protocol.network_us
-    return protocol.pcie_us if kinds & _PCIE or "pcie" in wires else protocol.nvlink_us
+    match kind_of(topology, path):
+        case PathKind.NETWORK:
+            return protocol.network_us
+        case PathKind.PCIE:
+            return protocol.pcie_us
+        case PathKind.NVLINK:
+            return protocol.nvlink_us
