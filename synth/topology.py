@@ -31,12 +31,16 @@ DEFAULT_FALLBACK = frozenset({DeviceKind.CPU, DeviceKind.NIC, DeviceKind.NETWORK
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A vertex: `rank` for GPUs only; `node` is the box it stands in (networks belong to none: -1)."""
+    """A vertex: `rank` and `arch` for GPUs only; `node` is the box it stands in (networks belong to none: -1).
+
+    `arch` is what a compiler calls the GPU ("sm_70", "gfx90a"), "" where nobody said.
+    """
 
     id: str
     kind: DeviceKind
     node: int = 0
     rank: int | None = None
+    arch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

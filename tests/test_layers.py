@@ -24,6 +24,7 @@ VALUES = frozenset(
         "chunks",
         "collective",
         "default_sketch",
+        "doubts",
         "errors",
         "instance",
         "ir",

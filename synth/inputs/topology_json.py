@@ -27,10 +27,12 @@ from synth.topology import DEFAULT_FALLBACK, DEFAULT_RELAY_THROUGH, Device, Devi
 
 FORMAT = 1
 _KEYS = ("$schema", "format", "name", "about", "sources", "devices", "links", "paths")
-_DEVICE_KEYS = ("id", "kind", "rank", "node")
+_DEVICE_KEYS = ("id", "kind", "rank", "node", "arch")
 _LINK_KEYS = ("between", "from", "to", "kind", "gen", "count", "GBps", "alpha_us", "gap_us")
 _PATH_KEYS = ("relay_through", "fallback")
 _LINK_KIND = re.compile(r"[a-z][a-z0-9-]{0,39}")
+#: What compilers call a GPU: sm_70 (CUDA), gfx90a (ROCm).
+ARCH = re.compile(r"sm_\d{2,3}|gfx[0-9a-f]{3,5}")
 #: Bounds that only a mistake of unit crosses: 1e6 GB/s, 1e9 us (a quarter of an hour), a million nodes, ranks or lanes.
 _MAX_GBPS = 1_000_000
 _MAX_US = 1_000_000_000
@@ -103,10 +105,20 @@ def _device(fields: Fields) -> Device:
     kind = DeviceKind(fields.choice("kind", tuple(DeviceKind)))
     node = fields.integer("node", -1 if kind is DeviceKind.NETWORK else 0, _MAX_COUNT, 0)
     if kind is DeviceKind.GPU:
-        return Device(identity, kind, node, fields.integer("rank", 0, _MAX_COUNT))
-    if "rank" in fields.data:
-        fields.fail("rank", fields.data["rank"], f"no rank on a {kind}: only GPUs have one")
+        return Device(identity, kind, node, fields.integer("rank", 0, _MAX_COUNT), _arch(fields))
+    for key in ("rank", "arch"):
+        if key in fields.data:
+            fields.fail(key, fields.data[key], f"no {key} on a {kind}: only GPUs have one")
     return Device(identity, kind, -1 if kind is DeviceKind.NETWORK else node)
+
+
+def _arch(fields: Fields) -> str:
+    if "arch" not in fields.data:
+        return ""
+    arch = fields.text("arch")
+    if not ARCH.fullmatch(arch):
+        fields.fail("arch", arch, "a GPU architecture such as sm_70 or gfx90a")
+    return arch
 
 
 def _check_ranks(root: Fields, devices: list[Device]) -> None:
@@ -218,6 +230,8 @@ def _device_json(device: Device) -> str:
         entry["rank"] = device.rank
     if device.kind is not DeviceKind.NETWORK:
         entry["node"] = device.node
+    if device.arch:
+        entry["arch"] = device.arch
     return json.dumps(entry, ensure_ascii=False)
 
 

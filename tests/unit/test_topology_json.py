@@ -287,3 +287,14 @@ def test_instances_of_peers_are_read() -> None:
         topology = load_topology(str(path))
         assert len(find_paths(topology)) >= topology.num_ranks
         assert parse_topology(to_json(topology), "again") == topology
+
+
+def test_arch_is_kept_and_checked() -> None:
+    gpus = [{**TWO_GPUS[0], "arch": "sm_80"}, TWO_GPUS[1], TWO_GPUS[2]]
+    topology = parse(devices=gpus)
+    assert [gpu.arch for gpu in topology.gpus] == ["sm_80", ""]
+    assert parse_topology(to_json(topology), "m.json") == topology
+    with pytest.raises(InputError, match=r"devices\[0\].arch"):
+        parse(devices=[{**TWO_GPUS[0], "arch": "Volta"}, *TWO_GPUS[1:]])
+    with pytest.raises(InputError, match="no arch on a nvswitch"):
+        parse(devices=[*TWO_GPUS[:2], {**TWO_GPUS[2], "arch": "sm_70"}])

@@ -168,6 +168,8 @@ def test_restated_report_never_claims_more_than_was_proved() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_ctrl_c_reaches_the_caller_during_a_solve() -> None:
     code = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job of a shell ignores it
         "from tests.unit.milp.test_solve import market_split\n"
         "from synth.milp import SolveOptions, solve\n"
         "model = market_split(rows=6, columns=50)\n"
@@ -179,6 +181,9 @@ def test_ctrl_c_reaches_the_caller_during_a_solve() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "solving\n"
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
+        try:
+            output, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert output == "interrupted\n"
     assert process.returncode == 0
