@@ -26,6 +26,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
+from synth.doubts import Doubt, Imported
 from synth.errors import InputError
 from synth.inputs.fields import Fields, decode_json
 from synth.topology import Device, DeviceKind, Link, Topology
@@ -85,6 +86,40 @@ def parse_taccl_topology(text: str, source: str) -> Topology:
     nics, nic_links = _network(root, count, unit)
     about = f"TACCL profile, times per {unit.chunk_bytes:g} bytes multiplied by {unit.scale:g}; its alpha is a gap here"
     return Topology(name, (*devices, *nics), (*links, *nic_links), about)
+
+
+def import_taccl_topology(text: str, source: str) -> Imported:
+    """`parse_taccl_topology`, with what the profile leaves to conventions said where it changes figures."""
+    topology = parse_taccl_topology(text, source)
+    data = decode_json(text, source)
+    root = Fields(source, "", data)
+    name, unit = root.text("name"), _unit(root, root.text("name"))
+    doubts = []
+    if "chunk_bytes" not in data and not _SIZE_IN_NAME.search(name):
+        cost = "every rate is in proportion to it; chunk_bytes says it outright"
+        doubts.append(Doubt("name", f"no chunk size in {name!r}: times are taken to be per MB", cost))
+    if "time_scale" not in data and unit.scale != 1:
+        cost = f"without it every rate would be {unit.scale:g} times less; time_scale says it outright"
+        doubts.append(Doubt("alpha", f"too long for a link: times are taken to be multiplied by {unit.scale:g}", cost))
+    doubts += _one_way(topology)
+    nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
+    if 1 < nics < topology.num_ranks or topology.num_ranks < nics:
+        cost = "data may cross a switch or CPU that the profile does not show"
+        doubts.append(
+            Doubt("nics_per_node", f"which GPUs the {nics} NICs are near is not said: blocks of neighbours", cost)
+        )
+    return Imported(topology, tuple(doubts))
+
+
+def _one_way(topology: Topology) -> list[Doubt]:
+    """Pairs of GPUs whose links differ in the two directions; matrices are [dst][src], which is easily turned around."""
+    rates = {(link.src, link.dst): link.GBps for link in topology.links if link.kind == "nvlink"}
+    uneven = [pair for pair, rate in rates.items() if rates.get((pair[1], pair[0])) != rate and "switch" not in pair]
+    if not uneven:
+        return []
+    src, dst = uneven[0]
+    cost = "matrices are read [dst][src], as TACCL does"
+    return [Doubt(f"{src}-{dst}", f"{len(uneven)} links are not the same in both directions", cost)]
 
 
 def _unit(root: Fields, name: str) -> _Unit:

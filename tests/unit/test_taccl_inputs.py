@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.errors import InputError
-from synth.inputs.taccl import is_taccl_topology, parse_taccl_topology
+from synth.inputs.taccl import import_taccl_topology, is_taccl_topology, parse_taccl_topology
 from synth.paths import find_paths
 from synth.topology import Link, Topology, replicate
 from tests import graphs
@@ -165,3 +165,16 @@ def test_no_value_in_any_field_breaks_the_reader(field: str, value: Any) -> None
         failed = error
     assert failed is None or failed.source == "f.json"
     assert all(0 < link.GBps < float("inf") and 0 <= link.gap_us < float("inf") for link in links)
+
+
+def test_what_only_convention_says_is_doubted() -> None:
+    def doubts(text: str) -> str:
+        return "\n".join(str(doubt) for doubt in import_taccl_topology(text, "p.json").doubts)
+
+    assert doubts(changed()) == ""
+    assert "no chunk size in 'NDv2'" in doubts(changed(name="NDv2"))
+    assert doubts(changed(name="NDv2", chunk_bytes=1_000_000)) == ""
+    assert "times are taken to be multiplied by 10" in doubts((DATA / "topo-ndv2-32KB.json").read_text())
+    assert "blocks of neighbours" in doubts(changed(nics_per_node=4))
+    pair = {"gpus_per_node": 2, "nics_per_node": 0, "alpha": 1, "links": [[0, 1], [2, 0]], "betas": [[0, 4], [4, 0]]}
+    assert "not the same in both directions" in doubts(json.dumps({"name": "X_1MB", **pair}))

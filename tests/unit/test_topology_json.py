@@ -225,7 +225,7 @@ def test_a_name_that_is_nothing_gets_close_ones(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"--topo: 'DGX_1', expected .*close to it: dgx1,"):
         load_topology("DGX_1")
-    with pytest.raises(InputError, match="one of a100x4, dgx-a100"):
+    with pytest.raises(InputError, match=r"one of .*a100x4, .*dgx-a100"):
         load_topology("../zzzzzz")
     with pytest.raises(InputError, match="expected a file, not a folder"):
         load_topology(str(tmp_path))
@@ -241,9 +241,9 @@ def test_a_name_that_is_nothing_gets_close_ones(tmp_path: Path, monkeypatch: pyt
         (b"", "'an empty file', expected our topology JSON"),
         (b" \n", "'an empty file'"),
         (b"\x80\x81", "byte 0: 'no UTF-8 text'"),
-        (b"<?xml version='1.0'?><system/>", "NCCL topology XML is not read yet"),
-        (b"\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV1\tPIX\n", "nvidia-smi and rocm-smi are not read yet"),
-        (b"\x1b[4m\tGPU0\tGPU1\n", "nvidia-smi and rocm-smi are not read yet"),
+        (b"<?xml version='1.0'?><system/>", "line 1, <system>: 'no <cpu>', expected NCCL topology XML"),
+        (b"\tGPU0\tGPU1\tNIC0\nGPU0\t X \tOK\tPIX\n", "line 2, GPU0: 'OK', expected 3 cells"),
+        (b"\x1b[4m\tGPU0\tGPU1\n", "rows: 'none of a GPU', expected the whole output of nvidia-smi topo -m"),
         (b"hello", "'hello', expected our topology JSON"),
         (b"[]", "expected our topology JSON"),
         (b"{}", "format: missing, expected"),
