@@ -16,6 +16,7 @@ from synth import __version__
 from synth.cli import output
 from synth.cli.collectives import COMMANDS
 from synth.cli.explain import explain
+from synth.cli.probe import probe
 from synth.cli.simulate import simulate
 from synth.cli.topo import topo
 from synth.cli.verify import verify
@@ -37,7 +38,7 @@ def cli() -> None:
     """
 
 
-for _command in (*COMMANDS, verify, explain, simulate, topo):
+for _command in (*COMMANDS, verify, explain, simulate, topo, probe):
     cli.add_command(_command)
 
 
