@@ -160,6 +160,8 @@ def _paths_from(topology: Topology, start: str) -> dict[int, list[tuple[int, ...
             kind = topology.by_id[there].kind
             if there == start or (kind is not DeviceKind.GPU and kind not in topology.relay_through):
                 continue
+            if _leaves_foreign_box(topology, start, topology.links[index]):
+                continue
             reached = here + _DISTANCE[kind]
             if there not in distance or reached < distance[there]:
                 distance[there] = reached
@@ -172,6 +174,14 @@ def _paths_from(topology: Topology, start: str) -> dict[int, list[tuple[int, ...
         for gpu in topology.gpus
         if gpu.rank is not None and gpu.id in distance and gpu.id != start
     }
+
+
+def _leaves_foreign_box(topology: Topology, start: str, link: Link) -> bool:
+    """Whether a link leads out of a box that is not the sender's, over a NIC: no box forwards what is not for its own GPUs."""
+    here, there = topology.by_id[link.src], topology.by_id[link.dst]
+    if here.kind is not DeviceKind.NIC or here.node == topology.by_id[start].node:
+        return False
+    return there.kind is DeviceKind.NETWORK or there.node != here.node
 
 
 def _best_candidates(topology: Topology, tight: dict[str, list[int]], start: str, end: str) -> list[tuple[int, ...]]:

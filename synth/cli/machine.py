@@ -1,25 +1,95 @@
-"""The machine that `--topo`, `--nodes` and `--ranks` name, for verbs that take no sketch."""
+"""The machine that the command line names: a description, what the user adds to it, copies of it, and what is broken."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from synth.cli.collectives import MAX_RANKS
+from synth.cli import output
 from synth.errors import InputError
 
 if TYPE_CHECKING:
+    from synth.doubts import Imported
     from synth.topology import Topology
 
+#: A GPU has a path to every other, so a million paths. No answer for more would come within a day.
+MAX_RANKS = 1024
 
-def load_machine(topo: str, nodes: int | None, ranks: tuple[int, ...] | None) -> Topology:
-    """The topology, replicated over its nodes, then restricted to ranks. InputError for what does not fit together."""
-    from synth.inputs.load import load_topology
-    from synth.topology import replicate, restrict
 
-    topology = load_topology(topo)
-    if nodes is not None:
-        if nodes > 1 and nodes * topology.num_ranks > MAX_RANKS:
-            most = f"at most {max(1, MAX_RANKS // topology.num_ranks)} of {topology.name} ({MAX_RANKS} GPUs in all)"
-            raise InputError("--nodes", "", nodes, most)
-        topology = replicate(topology, nodes)
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What is said of a machine beside its description: what the file does not say, and what is broken or slow."""
+
+    nvlink: str | None = None
+    nics: str | None = None
+    arch: str | None = None
+    without: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+
+    @classmethod
+    def taken(cls, given: MutableMapping[str, Any]) -> MachineOptions:
+        """The values of `synth.cli.options.machine_options`, taken out of what click hands over."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+
+def import_machine(topo: str, options: MachineOptions) -> Imported:
+    """The description alone, with the doubts that reading it raised."""
+    from synth.doubts import Hints
+    from synth.inputs.load import import_topology
+
+    return import_topology(topo, Hints(options.nvlink, options.nics, options.arch))
+
+
+def load_described(topo: str, options: MachineOptions, quiet: bool = False) -> Topology:
+    """The description alone; doubts go to standard error as warnings, unless `quiet`."""
+    imported = import_machine(topo, options)
+    if not quiet:
+        output.print_lines([f"warning: {doubt}" for doubt in imported.doubts])
+    return imported.topology
+
+
+def load_machine(
+    topo: str,
+    nodes: int | None,
+    ranks: tuple[int, ...] | None,
+    options: MachineOptions | None = None,
+    quiet: bool = False,
+) -> Topology:
+    """The description, replicated over its nodes, with what is broken taken out, then restricted to ranks.
+
+    Raises InputError for what does not fit together.
+    """
+    options = options or MachineOptions()
+    topology = broken(copies(load_described(topo, options, quiet), nodes), options)
+    return restricted(topology, ranks)
+
+
+def copies(topology: Topology, nodes: int | None) -> Topology:
+    """So many copies of the machine; InputError where they cannot be joined, or are more than can be planned for."""
+    from synth.topology import replicate
+
+    if nodes is None:
+        return topology
+    if nodes > 1 and nodes * topology.num_ranks > MAX_RANKS:
+        most = f"at most {max(1, MAX_RANKS // topology.num_ranks)} of {topology.name} ({MAX_RANKS} GPUs in all)"
+        raise InputError("--nodes", "", nodes, most)
+    return replicate(topology, nodes)
+
+
+def broken(topology: Topology, options: MachineOptions) -> Topology:
+    """The machine without what `--without` names, and with links at the rates of `--link`."""
+    from synth.degrade import with_link, without
+
+    for change in options.link:
+        topology = with_link(topology, change)
+    for what in options.without:
+        topology = without(topology, what)
+    return topology
+
+
+def restricted(topology: Topology, ranks: tuple[int, ...] | None) -> Topology:
+    """The machine with only these ranks; all of them where none are named."""
+    from synth.topology import restrict
+
     return topology if ranks is None else restrict(topology, ranks)

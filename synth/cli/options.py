@@ -10,6 +10,7 @@ from synth.cli import params
 
 RUNTIMES = ("msccl", "executor", "rccl")
 STRATEGIES = ("auto", "milp", "trees", "greedy")
+OBJECTIVES = ("auto", "time", "schedule")
 PROTOCOLS = ("auto", "Simple", "LL", "LL128")
 SOLVERS = ("auto", "highs", "cbc", "gurobi")
 #: More chunks than a threadblock can move: 256 steps (microsoft/msccl) of 71 chunks.
@@ -38,7 +39,12 @@ class VerbCommand(click.Command):
 
 def option_groups(rooted: bool) -> dict[str, list[click.Option]]:
     """All options by the title of their group; `rooted` where the collective has a root."""
-    return {"The job": _input_options(rooted), "The search": _search_options(), OUTPUT: _output_options()}
+    return {
+        "The job": _input_options(rooted),
+        "The machine": machine_options(),
+        "The search": _search_options(),
+        OUTPUT: _output_options(),
+    }
 
 
 def _option(*names: str, **settings: Any) -> click.Option:
@@ -80,6 +86,37 @@ def _input_options(rooted: bool) -> list[click.Option]:
     ]
 
 
+def machine_options() -> list[click.Option]:
+    """What is said of a machine beside its description: `synth.cli.machine.MachineOptions` takes their values."""
+    return [
+        _option(
+            "--without",
+            multiple=True,
+            metavar="DEVICE|A-B",
+            help="Take out a device, or the links between two: gpu3, nic1, gpu3-gpu5. May be repeated.",
+        ),
+        _option(
+            "--link",
+            multiple=True,
+            metavar="A-B=GBPS",
+            help="Links between two devices at another rate in all, each way: gpu0-gpu1=10. May be repeated.",
+        ),
+        _option(
+            "--nvlink",
+            metavar="NAME|FILE|none",
+            help="NVLinks that the file does not say: those of a machine of the catalogue, or of a matrix.",
+        ),
+        _option("--nics", metavar="N|NxGBPS|FILE", help="NICs that the file does not say: 8x25 is eight of 25 GB/s."),
+        _option("--arch", metavar="ARCH", help="The GPUs' architecture where the file does not say it: sm_90, gfx942."),
+    ]
+
+
+def takes_machine(command: click.Command) -> click.Command:
+    """The command with `machine_options`, before its other options of the same kind."""
+    command.params += machine_options()
+    return command
+
+
 def _search_options() -> list[click.Option]:
     """How it is to be solved."""
     return [
@@ -89,6 +126,12 @@ def _search_options() -> list[click.Option]:
             type=click.Choice(STRATEGIES),
             default="auto",
             help="How to route. [auto: what is best of all]",
+        ),
+        _option(
+            "--objective",
+            type=click.Choice(OBJECTIVES),
+            default="auto",
+            help="What decides between candidates: simulated time, or the exact schedule. [auto: time where the GPUs are known]",
         ),
         _option(
             "--protocol",
@@ -119,6 +162,10 @@ def _search_options() -> list[click.Option]:
             metavar="SECONDS",
             help="When to end the search. [300]",
         ),
+        _option(
+            "--jobs", callback=params.whole_from(1), metavar="N", help="Processes to search with. [one for every core]"
+        ),
+        _option("--no-cache", is_flag=True, help="Search again, and keep nothing, where the answer was found before."),
         _option("--seed", callback=params.whole_from(0), default="0", metavar="N", help="Seed of random choices. [0]"),
         _option(
             "--solver", type=click.Choice(SOLVERS), default="auto", help="Who solves MILPs. [auto: HiGHS, else CBC]"

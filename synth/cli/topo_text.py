@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from synth.cli.topo_picture import picture
 from synth.inputs.catalogue import catalogue_names
 from synth.inputs.load import load_topology
+from synth.nearness import nearest_nics
 from synth.paths import Path, find_paths
 from synth.topology import DeviceKind, Topology
 
@@ -41,7 +43,7 @@ def list_text() -> str:
 
 
 def show_text(topology: Topology, width: int = _WIDTH) -> str:
-    """The machine in tables: connections between GPUs, NICs and the GPUs near them, shared links, distances.
+    """The machine as a picture and in tables: connections between GPUs, NICs and the GPUs near them, shared links, distances.
 
     Prose is wrapped to `width` characters; tables are as wide as they are.
 
@@ -51,6 +53,7 @@ def show_text(topology: Topology, width: int = _WIDTH) -> str:
     everywhere = find_paths(replace(topology, fallback=frozenset()))
     blocks = [
         _head(topology, min(width, _WIDTH)),
+        picture(topology, min(width, _WIDTH)),
         _gpu_table(topology, everywhere, used),
         _nic_text(topology),
         _shared_text(topology, used),
@@ -129,12 +132,10 @@ def _nic_text(topology: Topology) -> str:
         return ""
     near: dict[str, dict[str, list[int]]] = {nic: defaultdict(list) for nic in nics}
     for gpu in topology.gpus:
-        hops = _crossed_to(topology, gpu.id)
-        mine = [nic for nic in nics if nic in hops and topology.by_id[nic].node == gpu.node]
-        best = min((hops[nic] for nic in mine), default=(0, 0, 0))
-        for nic in mine:
-            if hops[nic] == best and gpu.rank is not None:
-                near[nic][_near_label(best)].append(gpu.rank)
+        found = nearest_nics(topology, gpu.id)
+        for nic in found[1] if found else ():
+            if found is not None and gpu.rank is not None:
+                near[nic][found[0].label].append(gpu.rank)
     lines = ["NICs, and the GPUs that have no nearer one"]
     for nic in nics:
         rate = max((link.GBps for link in topology.links if link.src == nic and link.kind == "network"), default=0.0)
@@ -142,35 +143,6 @@ def _nic_text(topology: Topology) -> str:
         gpus = "; ".join(f"{label} {' '.join(map(str, ranks))}" for label, ranks in near[nic].items()) or "none"
         lines.append(f"  {nic}{line_rate}: {gpus}")
     return "\n".join(lines)
-
-
-def _crossed_to(topology: Topology, start: str) -> dict[str, tuple[int, int, int]]:
-    """For all that `start` reaches without crossing a NIC: how many CPUs, PCIe switches and links lie on the way."""
-    outgoing: dict[str, list[str]] = defaultdict(list)
-    for link in topology.links:
-        outgoing[link.src].append(link.dst)
-    heap = [((0, 0, 0), start)]
-    found: dict[str, tuple[int, int, int]] = {}
-    while heap:
-        (cpus, switches, links), here = heapq.heappop(heap)
-        if here in found:
-            continue
-        found[here] = (cpus, switches, links)
-        if topology.by_id[here].kind is DeviceKind.NIC:
-            continue
-        for there in outgoing[here]:
-            kind = topology.by_id[there].kind
-            if there not in found and kind not in (DeviceKind.GPU, DeviceKind.NETWORK):
-                counts = (cpus + (kind is DeviceKind.CPU), switches + (kind is DeviceKind.PCIE_SWITCH), links + 1)
-                heapq.heappush(heap, (counts, there))
-    return found
-
-
-def _near_label(crossed: tuple[int, int, int]) -> str:
-    cpus, switches, _ = crossed
-    if cpus:
-        return "SYS" if cpus > 1 else "PHB"
-    return "PXB" if switches > 1 else "PIX" if switches else "direct"
 
 
 def _shared_text(topology: Topology, paths: Sequence[Path]) -> str:

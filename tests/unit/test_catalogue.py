@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from synth.check_topology import find_doubts
 from synth.cli.topo_text import list_text, show_text
 from synth.errors import InputError
 from synth.inputs.catalogue import catalogue_file, catalogue_folder, catalogue_names
@@ -19,7 +20,24 @@ from synth.topology import DeviceKind, Topology, replicate
 
 NAMES = catalogue_names()
 #: GPUs that reach every GPU of the box over NVLink or xGMI: itself, over a switch, or over other GPUs.
-FAST = {"a100x4", "dgx-a100", "dgx-h100", "dgx1", "dgx1-p100", "dgx2", "hgx-b200", "mi250", "mi300x", "ndv2"}
+FAST = {
+    *("a100x4", "aws-p4d", "azure-ndv4", "dgx-a100", "dgx-h100", "dgx1", "dgx1-p100", "dgx2", "gb300-tray", "h800"),
+    *("hgx-b200", "mi250", "mi300x", "ndv2"),
+}
+#: Boxes with GPUs that no NIC is beside.
+FAR = {
+    *(
+        "a100-pcie6",
+        "a100x4",
+        "azure-nc96v4",
+        "gb300-tray",
+        "mi100x8",
+        "mi50x8",
+        "ndv2",
+        "pcie-2x2-nvlink",
+        "pcie8-1nic",
+    ),
+}
 PATTERNS = {"ring4", "ring8", "line4", "mesh-3x3", "mesh-4x4"}
 
 
@@ -112,6 +130,14 @@ def test_dgx1_has_six_nvlinks_a_gpu() -> None:
         ("mi250", "xgmi", 7),
         ("mi300x", "xgmi", 7),
         ("a100x4", "nvlink", 12),
+        ("a100-pcie6", "nvlink", 12),
+        ("aws-p4d", "nvlink", 12),
+        ("azure-nc96v4", "nvlink", 12),
+        ("azure-ndv4", "nvlink", 12),
+        ("gb300-tray", "nvlink", 18),
+        ("h800", "nvlink", 8),
+        ("mi100x8", "xgmi", 3),
+        ("mi50x8", "xgmi", 2),
     ],
 )
 def test_lanes_of_every_gpu(name: str, kind: str, count: int) -> None:
@@ -143,7 +169,7 @@ def test_between_boxes_every_pair_has_a_path_over_its_near_nics(name: str, nodes
         first, last = (end.partition(".")[0] for end in ends if topology.by_id[end].kind is DeviceKind.NIC)
         assert first in near[path.src % len(near)]
         assert last in near[path.dst % len(near)]
-        assert path.alpha_us == pytest.approx(2.6) or name in ("ndv2", "a100x4", "pcie-2x2-nvlink", "pcie8-1nic")
+        assert path.alpha_us == pytest.approx(2.6) or name in FAR
     ranks = range(topology.num_ranks)
     assert seen == {(a, b) for a in ranks for b in ranks if topology.node_of(a) != topology.node_of(b)}
 
@@ -205,8 +231,17 @@ def test_an_entry_can_be_shown(name: str) -> None:
     assert "Diameter: " in text
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_suspicious_about_an_entry_but_how_far_its_nics_are(name: str) -> None:
+    doubts = find_doubts(load_topology(name))
+    assert [doubt for doubt in doubts if "far from any NIC" not in doubt.what] == []
+    assert bool(doubts) == (name in FAR)
+
+
 def test_what_is_shown_of_a_dgx1() -> None:
     lines = show_text(load_topology("dgx1")).splitlines()
+    assert "  gpu0 gpu1 nic0 gpu2 gpu3 nic1 gpu4 gpu5 nic2 gpu6 gpu7 nic3" in lines
+    assert "  +-22-+         +=44=+         +-22-+         +=44=+" in lines
     assert "  0      X   NV1   NV1   NV2   NV2 (SYS) (SYS) (SYS)" in lines
     assert "  NV2  2 NVLinks: 44 GB/s, 0.7 us" in lines
     assert "  nic1, 12.5 GB/s to the network: PIX 2 3" in lines

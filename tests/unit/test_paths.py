@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from synth.cluster import Cable, NetworkKind, NetworkPlan, merge
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
 from synth.paths import MAX_EQUAL_PATHS, Path, find_paths, reverse_path, strongly_connected
@@ -120,3 +121,11 @@ def test_strongly_connected() -> None:
     assert strongly_connected(3, [(0, 1), (1, 0)]) == (0, 2)
     assert strongly_connected(2, [(1, 0)]) == (0, 1)
     assert strongly_connected(3, [(0, 1), (1, 2), (0, 2)]) == (1, 0)
+
+
+def test_no_box_forwards_what_is_for_others() -> None:
+    """Boxes in a line, cable by cable: data between the ends is received and sent on by a GPU in the middle, not by its NIC."""
+    cables = tuple(Cable(((box, "nic0"), (box + 1, "nic0"))) for box in (0, 1))
+    line = merge([load_topology("pcie-2x2-nvlink")] * 3, NetworkPlan(NetworkKind.CABLES, cables=cables))
+    crossed = {frozenset((line.node_of(path.src), line.node_of(path.dst))) for path in find_paths(line)}
+    assert crossed == {frozenset(pair) for pair in ((0,), (1,), (2,), (0, 1), (1, 2))}
