@@ -10,6 +10,8 @@ from synth.instance import Instance
 
 #: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
 MAX_TRANSFERS = 9_000
+#: The same where every chunk has one destination: routes are short, and loads even with few of them.
+MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
 MAX_GREEDY_TRANSFERS = 4_000
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
@@ -18,13 +20,25 @@ LATENCY_BOUND_BYTES = 64 << 10
 _FINEST_SHARE = 0.25
 
 
+#: Buffers up to this are decided by connections as much as by links: candidates are made for an interpreter, too.
+CONNECTION_BOUND_BYTES = 64 << 20
+#: The protocol whose connections stand for all where candidates are made for an interpreter: LL has less latency, Simple more.
+VIEW = "LL128"
+#: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
+#: the links of the machines that have the most.
+_COARSE_CHUNKS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One combination to try: a strategy, a chunk count (as in synth.chunks), and the buffer size it is solved at."""
+    """One combination to try: a strategy, a chunk count (as in synth.chunks), the buffer size it is solved at, and whether
+    for links alone or for the connections of an interpreter (synth.interpreted), by protocol.
+    """
 
     strategy: str
     count: int
     anchor_bytes: int
+    view: str | None = None
 
 
 def anchors(min_bytes: int, max_bytes: int, count: int = 4) -> tuple[int, ...]:
@@ -87,9 +101,35 @@ def candidates(
     return tried
 
 
+def interpreted_candidates(
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, thorough: bool
+) -> list[Candidate]:
+    """What to solve at one buffer size for an interpreter's connections: a coarse cut, and for trees the finest."""
+    if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "greedy"):
+        return []
+    shares = instance.num_ranks if instance.collective.name in SHARED else 1
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    coarse = max((count for count in counts if count * shares <= _COARSE_CHUNKS and count <= finest), default=counts[0])
+    tried = []
+    if strategy in ("auto", "trees"):
+        tried += [
+            ("trees", count) for count in ((finest // 4, finest // 2, coarse, finest) if thorough else (coarse, finest))
+        ]
+    if strategy in ("auto", "greedy"):
+        tried.append(("greedy", coarse))
+    admissible = [pair for pair in tried if pair[1] in counts and _small(instance, *pair)]
+    return [Candidate(name, count, buffer_bytes, VIEW) for name, count in dict.fromkeys(admissible)]
+
+
+def _small(instance: Instance, strategy: str, count: int) -> bool:
+    transfers = transfers_of(with_count(instance.collective, count))
+    return transfers <= (MAX_GREEDY_TRANSFERS if strategy == "greedy" else MAX_TRANSFERS)
+
+
 def _fits(instance: Instance, count: int, buffer_bytes: int) -> bool:
     collective = with_count(instance.collective, count)
-    if transfers_of(collective) > MAX_TRANSFERS:
+    direct = collective.name in (CollectiveName.GATHER, CollectiveName.SCATTER, CollectiveName.ALLTOALL)
+    if transfers_of(collective) > (MAX_DIRECT_TRANSFERS if direct else MAX_TRANSFERS):
         return False
     chunk_bytes = buffer_bytes / collective.chunks
     busy_us, alpha_us = max((path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.paths)

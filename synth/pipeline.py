@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msccl_xml.model import Algo
 from synth.bounds import Bound, ingress_bound
-from synth.choice import Segment, split_range
+from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.paths import find_paths
-from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow
+from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow, TriedRow
 from synth.search import Ledger, Scored, Search
 from synth.solve import Solution
-from synth.trial import Trial
+from synth.trial import Contender, Trial
 from synth.units import bandwidth_GBps, format_size
 from synth.verify import verify_algo
+from synth.workers import available_cores
+
+__all__ = ["MAX_FILES", "available_cores", "synthesize"]
 
 #: Files of one answer: what microsoft/msccl loads (MSCCL_MAX_NUM_ALGOS).
 MAX_FILES = 4
@@ -41,6 +44,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     ledger.enter("bound")
     bound = _bound(request, search, scored)
     rows = _rows(search, trial, segments, bound)
+    chosen = [trial.contenders[segment.candidate] for segment in segments]
     ledger.enter("done")
     return Result(
         collective=request.collective,
@@ -49,21 +53,22 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         strategy=request.strategy,
         files=tuple(files),
         sizes=rows,
-        stages=_stage_rows(ledger, scored[segments[-1].candidate].solution),
-        notes=(*search.notes, *_notes(request, search, bound, all(trial.is_simulated(s.candidate) for s in segments))),
+        stages=_stage_rows(ledger, trial.entry(chosen[-1]).solution),
+        notes=(*search.notes, *trial.notes, *_notes(request, search, bound, all(map(trial.is_simulated, chosen)))),
+        tried=_tried_rows(trial, segments),
+        cut_short=bool(search.notes or trial.notes),
     )
 
 
 def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan]]:
     """The split of the sizes by the trial's costs, and its files, each verified."""
-    segments = split_range(trial.sizes, trial.costs(), MAX_FILES)
+    segments = trial.segments(MAX_FILES)
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
-    segments = split_range(trial.sizes, trial.refined(segments), MAX_FILES)
     files: list[FilePlan] = []
     for position, (segment, covered) in enumerate(zip(segments, _covered(request, trial.sizes, segments), strict=True)):
         trial.progress(Progress("verify", f"file {position + 1} of {len(segments)}", None, None))
-        files.append(_file(request, trial, segment.candidate, covered))
+        files.append(_file(request, trial, trial.contenders[segment.candidate], covered))
     return segments, files
 
 
@@ -90,13 +95,13 @@ def _covered(request: Request, sizes: Sequence[int], segments: Sequence[Segment]
     return list(zip(starts, [*(start - 1 for start in starts[1:]), request.max_bytes], strict=True))
 
 
-def _file(request: Request, trial: Trial, position: int, covered: tuple[int, int]) -> FilePlan:
-    entry, instances = trial.scored[position], request.instances or 1
+def _file(request: Request, trial: Trial, contender: Contender, covered: tuple[int, int]) -> FilePlan:
+    entry, instances = trial.entry(contender), contender.instances
     # microsoft/msccl reads maxBytes as the first size that is not covered, the others as the last that is.
     last = covered[1] + (1 if request.runtime == "msccl" else 0)
-    algo = replace(trial.algo(position), min_bytes=covered[0], max_bytes=last)
+    algo = replace(trial.algo(contender), min_bytes=covered[0], max_bytes=last)
     trial.ledger.enter("verify")
-    collective = entry.solution.instance.collective
+    collective = entry.solution.collective
     verify_algo(algo, replace(collective, chunks=collective.chunks * instances), runtime=request.runtime)
     return _file_plan(algo, entry, covered, instances)
 
@@ -107,7 +112,7 @@ def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: i
         min_bytes=covered[0],
         max_bytes=covered[1],
         protocol=entry.protocol,
-        chunks_per_rank=entry.solution.instance.collective.per_rank,
+        chunks_per_rank=entry.solution.collective.per_rank,
         instances=instances,
         channels=algo.nchannels,
         threadblocks=max(len(gpu.threadblocks) for gpu in algo.gpus),
@@ -138,8 +143,9 @@ def _rows(search: Search, trial: Trial, segments: Sequence[Segment], bound: Boun
     factor = search.collective(1).busbw_factor()
     rows = []
     for file, segment in enumerate(segments):
+        contender = trial.contenders[segment.candidate]
         for size in trial.sizes[segment.first : segment.last + 1]:
-            taken = trial.time_us(segment.candidate, size)
+            taken = trial.time_us(contender, size)
             algbw = bandwidth_GBps(size, taken)
             limit = bound.time_us(size)
             rows.append(
@@ -148,13 +154,52 @@ def _rows(search: Search, trial: Trial, segments: Sequence[Segment], bound: Boun
                     time_us=taken,
                     algbw_GBps=algbw,
                     busbw_GBps=algbw * factor,
-                    schedule_us=trial.scored[segment.candidate].schedules_us[size],
+                    schedule_us=trial.entry(contender).schedules_us[size],
                     bound_us=limit,
                     efficiency=limit / taken if taken > 0 else 1.0,
                     file=file,
                 )
             )
     return tuple(rows)
+
+
+def _tried_rows(trial: Trial, segments: Sequence[Segment]) -> tuple[TriedRow, ...]:
+    """Every contender: what it was, what was found, and which file it became."""
+    files = {segment.candidate: file for file, segment in enumerate(segments)}
+    best: dict[int, float] = {}
+    for contender in trial.contenders:
+        for size, taken in trial.simulated_us(contender).items():
+            best[size] = min(best.get(size, taken), taken)
+    rows = []
+    for index, contender in enumerate(trial.contenders):
+        entry = trial.entry(contender)
+        rows.append(
+            TriedRow(
+                strategy=entry.candidate.strategy,
+                chunks=entry.candidate.count,
+                solved_for_bytes=entry.candidate.anchor_bytes,
+                protocol=entry.protocol,
+                channels=contender.channels,
+                instances=contender.instances,
+                schedules_us=entry.schedules_us,
+                simulated_us=trial.simulated_us(contender),
+                file=files.get(index),
+                outcome=_outcome(trial, contender, files.get(index), best),
+            )
+        )
+    return tuple(rows)
+
+
+def _outcome(trial: Trial, contender: Contender, file: int | None, best: Mapping[int, float]) -> str:
+    if file is not None:
+        return "the best of its sizes"
+    if contender in trial.refusals:
+        return f"no program: {trial.refusals[contender]}"
+    times = trial.simulated_us(contender)
+    if not times:
+        return "not simulated: its schedule or estimate is behind others at every size looked at"
+    behind, size = min((taken / best[size], size) for size, taken in times.items())
+    return f"nearest at {format_size(size)}: {behind:.3f} of the best time there"
 
 
 def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:

@@ -1,54 +1,52 @@
-"""What a protocol costs beside the wire, for estimates made from exact schedules (cost level 2).
+"""What a protocol makes of a machine's paths, for estimates made from exact schedules (cost level 2), and where LL128 is safe.
 
-LL spends half of every 16-byte line on flags, LL128 8 bytes of 128 (the runtimes' calcBytePerStep). Latencies of one hop are NCCL
-2.12.12's hardware latencies for rings (src/graph/tuning.cc, hwLat; 2.12.12 is microsoft/msccl's base; Simple over a network as in
-2.30.7): a topology's alpha stands for the fastest protocol, LL, and slower ones add the difference.
+The figures are those of the simulator (constants.py): a share of the wire goes to flags, and a topology's alpha stands for the
+fastest protocol, LL, so that slower ones add the difference.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
+from synth.constants import Constants, ProtocolConstants
+from synth.errors import NoAnswerError
 from synth.instance import Instance
-from synth.paths import Path, PathKind, kind_of
+from synth.paths import Path, PathKind, find_paths, kind_of
 from synth.topology import Topology
 
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """`wire` is the share of the wire that carries data; the rest are latencies of one hop in microseconds, by kind of hop."""
-
-    name: str
-    wire: float
-    nvlink_us: float
-    pcie_us: float
-    network_us: float
-
-    def hop_us(self, kind: PathKind) -> float:
-        """The latency of one hop over a path of that kind."""
-        return {
-            PathKind.NVLINK: self.nvlink_us,
-            PathKind.PCIE: self.pcie_us,
-            PathKind.NETWORK: self.network_us,
-        }[kind]
-
-
-PROTOCOLS = {
-    "LL": Protocol("LL", 0.5, 0.47, 1.0, 2.7),
-    "LL128": Protocol("LL128", 120 / 128, 1.9, 2.5, 4.0),
-    "Simple": Protocol("Simple", 1.0, 3.4, 5.7, 14.0),
-}
-_FASTEST = PROTOCOLS["LL"]
+#: Where microsoft/msccl chooses LL128 by itself (NCCL 2.12, ncclTopoTuneModel): all GPUs are of the one or all of the other.
+_LL128_ARCHS = frozenset({"sm_70", "sm_80"})
 
 
 def under_protocol(instance: Instance, name: str) -> Instance:
-    """The instance with every path as the protocol sees it: its wire share and its latency a hop."""
-    protocol = PROTOCOLS[name]
+    """The instance with every path as the protocol sees it: its wire share and its latency a hop.
+
+    Raises InputError for a protocol that nobody has.
+    """
+    protocol = Constants.for_topology(instance.topology).of(name)
     paths = tuple(_path(instance.topology, path, protocol) for path in instance.paths)
     return replace(instance, paths=paths)
 
 
-def _path(topology: Topology, path: Path, protocol: Protocol) -> Path:
-    extra = protocol.hop_us(kind_of(topology, path)) - _FASTEST.hop_us(kind_of(topology, path))
+def _path(topology: Topology, path: Path, protocol: ProtocolConstants) -> Path:
+    extra_us = protocol.hop_us(kind_of(topology, path))
     occupancy = tuple((gap, per_byte / protocol.wire) for gap, per_byte in path.occupancy)
-    return replace(path, alpha_us=path.alpha_us + extra, GBps=path.GBps * protocol.wire, occupancy=occupancy)
+    return replace(path, alpha_us=path.alpha_us + extra_us, GBps=path.GBps * protocol.wire, occupancy=occupancy)
+
+
+def ll128_is_safe(topology: Topology, paths: Sequence[Path] | None = None) -> bool:
+    """Whether a file in LL128 is chosen on this machine without being asked for, and the hardware keeps what LL128 builds on.
+
+    LL128 relies on 128 bytes arriving as one, which NCCL vouches for between GPUs that are all sm_70 or all sm_80 (a mixture is
+    not) and over NVLink; elsewhere, an H100 too, microsoft/msccl needs NCCL_PROTO to name it. So: one node, every path NVLink.
+    `paths` are the topology's, or those that an algorithm uses, for callers that have them; found where left out.
+    """
+    archs = {gpu.arch for gpu in topology.gpus}
+    if len(archs) != 1 or not archs <= _LL128_ARCHS or topology.num_nodes != 1:
+        return False
+    try:
+        used = find_paths(topology) if paths is None else paths
+    except NoAnswerError:
+        return False
+    return all(kind_of(topology, path) is PathKind.NVLINK for path in used)

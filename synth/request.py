@@ -36,6 +36,18 @@ class Request:
     seed: int
     inplace: bool | None
     solver: str
+    objective: str = "auto"
+    """What candidates are compared by: "time", simulated; "schedule", the exact schedule (cost level 2), and the simulation only
+    where schedules are equally good; "auto": time where the description says which GPUs these are, since then the runtime's
+    constants for them are known, and schedule where it is only a graph of latencies and bandwidths."""
+    jobs: int = 1
+    """Processes to use; the answer does not depend on it."""
+
+    @property
+    def by_time(self) -> bool:
+        """Whether candidates are compared by their simulated time."""
+        known = all(gpu.arch for gpu in self.topology.gpus)
+        return self.objective == "time" or (self.objective == "auto" and known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,27 @@ class StageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedRow:
+    """One candidate of the search: how it was made, and what was found of it, in us by bytes.
+
+    `solved_for_bytes` is the buffer size that it was solved at, `channels` 0 where every path got what its bandwidth needs;
+    `simulated_us` holds the sizes that were simulated; `file` is the index of the file that it became, `outcome` says why it
+    did or did not.
+    """
+
+    strategy: str
+    chunks: int
+    solved_for_bytes: int
+    protocol: str
+    channels: int
+    instances: int
+    schedules_us: dict[int, float]
+    simulated_us: dict[int, float]
+    file: int | None
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A whole answer. Every file in it passed the verifier: an answer that did not is raised, never returned.
 
@@ -108,3 +141,8 @@ class Result:
     sizes: tuple[SizeRow, ...]
     stages: tuple[StageRow, ...]
     notes: tuple[str, ...] = ()
+    tried: tuple[TriedRow, ...] = ()
+    cut_short: bool = False
+    """Whether a clock ended the search: another run may find something else."""
+    cached: bool = False
+    """Whether the answer was made before and only read again; `stages` tell of then."""

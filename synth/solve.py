@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from synth.collective import CollectiveName
+from msccl_xml.model import Algo
+from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
+from synth.lowering import LoweringOptions, lower
 from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
@@ -34,6 +36,17 @@ Strategy = Callable[[Instance], Routed]
 
 
 @dataclass(frozen=True)
+class Written:
+    """A program that is no set of trees, and so written down instead of lowered: what it computes, the program for given
+    options, and how many buffers its schedule (that of its messages) moves.
+    """
+
+    collective: Collective
+    program: Callable[[LoweringOptions], Algo]
+    buffers: int = 1
+
+
+@dataclass(frozen=True)
 class Solution:
     """A checked schedule of an instance and how it came about."""
 
@@ -46,6 +59,22 @@ class Solution:
     relaxed_us: float
     bound_us: float | None
     scheduled_by: str
+    written: Written | None = None
+
+    @property
+    def collective(self) -> Collective:
+        """What the program computes."""
+        return self.written.collective if self.written else self.instance.collective
+
+    def chunk_bytes(self, size_bytes: float) -> float:
+        """Bytes of a chunk of the schedule for a buffer of `size_bytes`."""
+        return self.instance.collective.chunk_bytes(size_bytes * (self.written.buffers if self.written else 1))
+
+    def program(self, options: LoweringOptions) -> Algo:
+        """The program; NoAnswerError where it does not fit the limits."""
+        if self.written:
+            return self.written.program(options)
+        return lower(self.instance, self.schedule, options)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from synth.errors import CheckError
@@ -46,6 +47,12 @@ class Replay:
                 witness = (self.messages[index], self.messages[max(others)])
                 raise CheckError("timing", "a message is listed before what it forwards", witness)
         self.waits = tuple(map(tuple, waits))
+
+    def on(self, instance: Instance) -> Replay:
+        """The same messages on a machine with the same paths that may have more links."""
+        other = copy(self)
+        other.num_links = len(instance.topology.links)
+        return other
 
     def times_us(self, instance: Instance) -> list[tuple[float, float]]:
         """(start, arrival) of every message, in the list's order, with the instance's paths and chunk size."""

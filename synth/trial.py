@@ -1,113 +1,153 @@
-"""Candidates on trial: those whose schedule is as good as any are lowered and simulated, and the simulation decides.
+"""Candidates on trial: they become programs, the programs are simulated, and the simulation decides.
 
-The exact schedule is what a machine allows, the simulation what the interpreter makes of it. At sizes along the range, candidates
-within `_SLACK` of the best schedule go to the simulator; it tells protocols apart, which share a schedule, and chunk counts whose
-schedules are nearly equal. Elsewhere a candidate's own estimate, scaled to its simulated times, stands in, at a price.
+The exact schedule is what a machine allows, the simulation what the interpreter makes of it. A contender is a candidate's schedule
+under a protocol in one shape (how many channels, how many instances). At sizes along the range the most promising contenders
+are simulated, then other shapes of the best; elsewhere a contender's own estimate, scaled to its simulated times, stands in.
+What a trial may cost is counted in simulated steps, so that the same request gives the same answer on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from msccl_xml.model import Algo
-from synth.choice import Segment
+from synth.choice import Segment, split_range
+from synth.chunks import divides
 from synth.collective import CollectiveName
+from synth.constants import Constants
 from synth.errors import NoAnswerError
-from synth.lowering import LoweringOptions, lower
+from synth.lowering import LoweringOptions
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
 from synth.units import format_size
+from synth.workers import in_parallel
 
-#: Schedules that differ by less count as equal: half a percent, as much as two good roundings of one packing differ.
-_SLACK = 0.005
-#: What a schedule that is worse than that by 1 % costs, as a share of its time: the simulator has not looked at it there.
-_PRICE = 50.0
-#: Candidates that go to the simulator at one size.
-_MOST_AT_A_SIZE = 3
+#: Where schedules decide (Request.objective): schedules that differ by less count as equal (two good roundings of one packing differ
+#: by that), and what 1 % more costs, as a share of the time.
+_SCHEDULE_SLACK = 0.005
+_SCHEDULE_PRICE = 50.0
+#: Where simulated times decide: the simulator is right within some 15 % (docs/fidelity.md), the schedule exactly; so a schedule that
+#: is worse by some share has to be faster in simulation by half of that.
+_TIME_PRICE = 0.5
+#: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
+_MOST_AT_A_SIZE = 6
+_PROMISING = 1.5
 #: Of the sizes of a long range every so many are looked at for the choice; times are still simulated at all of them.
 _STRIDE = 3
 _LONG_RANGE = 6
-#: Steps of a program, over all ranks, up to which it is simulated; above, seconds a size would be lost.
-_MOST_STEPS = 25_000
+#: Steps, over all ranks, of a program that is simulated at all.
+_MOST_STEPS = 40_000
+#: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
+#: cross (what shares links is simulated together), and transfers of those that are made.
+_MOST_WORK = 100_000
+#: Of that, what may go to candidates as they are; other shapes of the best get the rest.
+_OPENING_SHARE = 0.5
+#: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
+_LOWERING_WORK = 2
+#: Work from which on it is spread over processes: below, it ends within a second.
+_WORTH_A_PROCESS = 10_000
+#: The best at a size that are tried in other shapes, and these shapes: (channels of every path, instances).
+_LEADERS = 2
+_SHAPES = ((3, 1), (4, 1), (0, 2), (6, 1))
+#: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
+_AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
 #: build takes no more.
 DEFAULT_THREADBLOCKS = 64
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """The candidate at `position` in the shape of so many channels a path (0: what its bandwidth needs) and instances."""
+
+    position: int
+    channels: int = 0
+    instances: int = 1
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a process found of a contender: its program, times at some sizes, and seconds by stage."""
+
+    algo: Algo
+    times_us: dict[int, float]
+    seconds: dict[str, float]
+
+
+_Plan = dict[Contender, list[int]]
+
+
 @dataclass
 class Trial:
-    """The trial of one request's candidates at its sizes. `refusals` holds why candidates were dropped, by position."""
+    """The trial of one request's candidates at its sizes: `refusals` holds why contenders were dropped, `notes` what was cut."""
 
     request: Request
     sizes: Sequence[int]
     scored: Sequence[Scored]
     ledger: Ledger
     progress: Callable[[Progress], None]
-    refusals: dict[int, NoAnswerError] = field(default_factory=dict)
+    refusals: dict[Contender, NoAnswerError] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._algos: dict[int, Algo] = {}
-        self._times: dict[tuple[int, int], float] = {}
+        copies = self.request.instances or 1
+        self.contenders = [Contender(position, 0, copies) for position in range(len(self.scored))]
+        self._algos: dict[Contender, Algo] = {}
+        self._times: dict[Contender, dict[int, float]] = {}
+        self._work = 0
 
-    def costs(self) -> list[dict[int, float]]:
-        """For each candidate what it costs at each size that it can serve: us where it was simulated, else us and a price."""
-        chosen = self._shortlist()
-        costs: list[dict[int, float]] = [{} for _ in self.scored]
-        simulated = sorted({position for positions in chosen.values() for position in positions})
-        for number, position in enumerate(simulated):
-            entry = self.scored[position]
-            detail = f"{entry.candidate.strategy}, {entry.candidate.count} chunks, {entry.protocol}"
-            self.progress(Progress("simulation", detail, number / len(simulated), None))
-            known = {size: self.time_us(position, size) for size, there in chosen.items() if position in there}
-            costs[position] = self._filled(entry, known)
-        return costs
+    def segments(self, max_files: int) -> list[Segment]:
+        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
+        self._look_at_candidates()
+        self._look_at_shapes()
+        segments = split_range(self.sizes, [self._costs(contender) for contender in self.contenders], max_files)
+        if not segments:
+            return []
+        return split_range(self.sizes, self._refined(segments), max_files)
 
-    def refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
-        """Costs of the chosen candidates alone, all simulated: over their own segments and a few sizes beyond."""
-        costs: list[dict[int, float]] = [{} for _ in self.scored]
-        for segment in segments:
-            entry = self.scored[segment.candidate]
-            for size in self.sizes[max(0, segment.first - _STRIDE + 1) : segment.last + _STRIDE]:
-                if size in entry.times_us:
-                    costs[segment.candidate][size] = self.time_us(segment.candidate, size) * self._price(entry, size)
-        return costs
+    def entry(self, contender: Contender) -> Scored:
+        """The candidate that a contender is a shape of."""
+        return self.scored[contender.position]
 
-    def algo(self, position: int) -> Algo:
-        """The candidate's program, lowered once. Raises NoAnswerError where no runtime could hold it."""
-        if position in self.refusals:
-            raise self.refusals[position]
-        if position not in self._algos:
+    def algo(self, contender: Contender) -> Algo:
+        """The contender's program, made once. Raises NoAnswerError where no runtime could hold it."""
+        if contender in self.refusals:
+            raise self.refusals[contender]
+        if contender not in self._algos:
             self.ledger.enter("lowering")
-            entry = self.scored[position]
             try:
-                self._algos[position] = lower(entry.solution.instance, entry.solution.schedule, self._options(entry))
+                self._algos[contender] = self.entry(contender).solution.program(self._options(contender))
             except NoAnswerError as refusal:
-                self.refusals[position] = refusal
+                self.refusals[contender] = refusal
                 raise
-        return self._algos[position]
+        return self._algos[contender]
 
-    def time_us(self, position: int, size: int) -> float:
-        """What the candidate takes at a size: simulated, or its own estimate where its program is too large for that."""
-        if (position, size) not in self._times:
-            algo = self.algo(position)
+    def time_us(self, contender: Contender, size: int) -> float:
+        """What the contender takes at a size: simulated, or its own estimate where its program is too large for that."""
+        known = self._times.setdefault(contender, {})
+        if size not in known:
+            algo = self.algo(contender)
             self.ledger.enter("simulation")
-            entry = self.scored[position]
-            if self.is_simulated(position):
-                simulator = Simulator(algo, self.request.topology, paths=self._paths)
-                self._times[position, size] = simulator.time_us(size)
+            if self.is_simulated(contender):
+                known[size] = Simulator(algo, self.request.topology, paths=self._paths).time_us(size)
             else:
-                self._times[position, size] = entry.times_us[size]
-        return self._times[position, size]
+                known[size] = self.entry(contender).times_us[size]
+        return known[size]
 
-    def is_simulated(self, position: int) -> bool:
-        """Whether the candidate's program is small enough to be simulated."""
-        algo = self.algo(position)
-        return sum(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks) <= _MOST_STEPS
+    def simulated_us(self, contender: Contender) -> dict[int, float]:
+        """The times of a contender that are known, by size."""
+        return dict(sorted(self._times.get(contender, {}).items()))
+
+    def is_simulated(self, contender: Contender) -> bool:
+        """Whether the contender's program is small enough to be simulated."""
+        return _steps(self.algo(contender)) <= _MOST_STEPS
 
     @cached_property
     def best_us(self) -> dict[int, float]:
@@ -115,62 +155,188 @@ class Trial:
         best: dict[int, float] = {}
         for entry in self.scored:
             for size in entry.times_us:
-                best[size] = min(best.get(size, float("inf")), entry.schedules_us[size])
+                best[size] = min(best.get(size, math.inf), entry.schedules_us[size])
         return best
 
     @cached_property
     def _paths(self) -> Paths:
         return paths_by_pair(self.request.topology)
 
-    def _shortlist(self) -> dict[int, list[int]]:
-        """For sizes along the range the positions of the candidates to simulate; all of them can be lowered."""
-        chosen: dict[int, list[int]] = {}
+    @cached_property
+    def _looked_at(self) -> list[int]:
         stride = _STRIDE if len(self.sizes) > _LONG_RANGE else 1
-        for size in sorted({*self.sizes[::stride], self.sizes[-1]}):
-            ranked = sorted(
-                (entry.scores()[size], position) for position, entry in enumerate(self.scored) if size in entry.times_us
+        return sorted({*self.sizes[::stride], self.sizes[-1]})
+
+    def _look_at_candidates(self) -> None:
+        """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""
+        ranked = {size: self._ranked(size) for size in self._looked_at}
+        first: _Plan = {}
+        for size in self._looked_at:
+            for contender in ranked[size][:1]:
+                self._spend(first, contender, size, math.inf)
+        self._carry_out(first)
+        others: _Plan = {}
+        for turn in range(1, _MOST_AT_A_SIZE):
+            for size in reversed(self._looked_at):
+                for contender in ranked[size][turn : turn + 1]:
+                    self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE)
+        self._carry_out(others, may_end=True)
+        for size in self._looked_at:
+            # What a runtime cannot hold says so only now: the next one gets its chance.
+            for contender in ranked[size]:
+                if not any(size in times for times in self._times.values()):
+                    self._carry_out({contender: [size]})
+
+    def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> None:
+        """Plan to simulate the contender at the size if that much work is left."""
+        solution = self.entry(contender).solution
+        schedule, paths = solution.schedule, solution.instance.paths
+        work = contender.instances * sum(len(paths[send.path].links) ** 2 for send in schedule.sends)
+        if contender not in plan and contender not in self._algos:
+            work += _LOWERING_WORK * contender.instances * sum(len(send.chunks) for send in schedule.sends)
+        if self._work + work <= most and size not in self._times.get(contender, {}):
+            self._work += work
+            plan.setdefault(contender, []).append(size)
+
+    def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
+        """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
+        tasks = list(plan.items())
+        jobs = self.request.jobs if self._work > _WORTH_A_PROCESS else 1
+        self.ledger.rest()
+        answers = in_parallel(jobs, _simulated, self, tasks)
+        for number, (contender, sizes) in enumerate(tasks):
+            if may_end and self.ledger.elapsed_s() > self.request.time_limit_s:
+                self.notes.append(
+                    f"--time-limit ended the trial with {len(tasks) - number} programs not simulated; another run may end at another"
+                )
+                break
+            found = next(answers)
+            entry = self.entry(contender)
+            detail = f"{format_size(sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
+            self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
+            if isinstance(found, NoAnswerError):
+                self.refusals[contender] = found
+            else:
+                self._algos[contender] = found.algo
+                self._times.setdefault(contender, {}).update(found.times_us)
+                self.ledger.add(found.seconds)
+        answers.close()
+
+    def _ranked(self, size: int) -> list[Contender]:
+        """The candidates that may be best at a size, the most promising first."""
+        judged = "times_us" if self.request.by_time else "schedules_us"
+        factor = _PROMISING if self.request.by_time else 1 + _SCHEDULE_SLACK
+        promise = {
+            contender: (getattr(self.entry(contender), judged)[size], self.entry(contender).times_us[size])
+            for contender in self.contenders
+            if size in self.entry(contender).times_us
+        }
+        ranked = sorted(promise, key=lambda contender: (promise[contender], contender.position))
+        limit = promise[ranked[0]][0] * factor if ranked else 0.0
+        # What a runtime cannot hold is passed over later: so those beyond the limit stay, as a last resort.
+        return [c for c in ranked if promise[c][0] <= limit] + [c for c in ranked if promise[c][0] > limit][:1]
+
+    def _look_at_shapes(self) -> None:
+        """Simulate the best at every size, the largest first, in other shapes, while there is work left."""
+        plan: _Plan = {}
+        for size in reversed(self._looked_at):
+            timed = {contender: times[size] for contender, times in self._times.items() if size in times}
+            leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
+            for leader in leaders:
+                for shaped in self._shapes(leader, size):
+                    self._spend(plan, shaped, size, _MOST_WORK)
+        self._carry_out(plan, may_end=True)
+        self.contenders += [contender for contender in plan if contender in self._times]
+
+    def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
+        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
+        entry = self.entry(leader)
+        if entry.solution.written is not None or not self.is_simulated(leader):
+            return
+        launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
+        if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
+            return
+        for channels, instances in _SHAPES:
+            shaped = Contender(
+                leader.position, channels, instances if self.request.instances is None else leader.instances
             )
-            self.progress(Progress("simulation", f"programs for {format_size(size)}", None, None))
-            chosen[size] = self._lowered(size, [position for _, position in ranked])
-        return chosen
+            if shaped != leader and self._divides(entry, shaped.instances, size):
+                yield shaped
 
-    def _lowered(self, size: int, ranked: Sequence[int]) -> list[int]:
-        """The first few of `ranked` that are close to the best schedule which some runtime can hold."""
-        kept: list[int] = []
-        limit_us = float("inf")
-        for position in ranked:
-            schedule_us = self.scored[position].schedules_us[size]
-            if len(kept) < _MOST_AT_A_SIZE and schedule_us <= limit_us:
-                try:
-                    self.algo(position)
-                except NoAnswerError:
-                    continue
-                kept.append(position)
-                limit_us = min(limit_us, schedule_us * (1 + _SLACK))
-        return kept
+    def _divides(self, entry: Scored, instances: int, size: int) -> bool:
+        if instances == (self.request.instances or 1):
+            return True
+        asked = self.request.chunks is not None or self.request.sketch is not None
+        collective = entry.solution.collective
+        return not asked and divides(collective.name, collective.num_ranks, entry.candidate.count * instances, size)
 
-    def _filled(self, entry: Scored, known: dict[int, float]) -> dict[int, float]:
-        """Costs at every size that the candidate can serve, from its simulated times at some."""
-        costs = dict(known)
+    def _costs(self, contender: Contender) -> dict[int, float]:
+        """What the contender costs at every size that it can serve, from its times at some: us and a price."""
+        known = self._times.get(contender)
+        if not known:
+            return {}
+        entry = self.entry(contender)
+        costs = {}
         for size, estimate_us in entry.times_us.items():
-            if size not in known:
+            if not self._divides(entry, contender.instances, size):
+                continue
+            taken = known.get(size)
+            if taken is None:
                 near = min(known, key=lambda other: (abs(other.bit_length() - size.bit_length()), other))
-                costs[size] = estimate_us * known[near] / entry.times_us[near] * self._price(entry, size)
+                taken = estimate_us * known[near] / entry.times_us[near]
+            costs[size] = taken * self._price(entry, size)
+        return costs
+
+    def _refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
+        """Costs of the chosen contenders alone, all simulated: over their own segments and a few sizes beyond."""
+        costs: list[dict[int, float]] = [{} for _ in self.contenders]
+        wanted: _Plan = {}
+        for segment in segments:
+            contender = self.contenders[segment.candidate]
+            served = self._costs(contender)
+            near = self.sizes[max(0, segment.first - _STRIDE + 1) : segment.last + _STRIDE]
+            wanted[contender] = sorted({*wanted.get(contender, []), *(size for size in near if size in served)})
+        self._carry_out(wanted)
+        for contender, sizes in wanted.items():
+            entry = self.entry(contender)
+            known = {size: self.time_us(contender, size) * self._price(entry, size) for size in sizes}
+            costs[self.contenders.index(contender)] = known
         return costs
 
     def _price(self, entry: Scored, size: int) -> float:
         """What a time counts for: more than itself where some other schedule is better."""
-        return 1 + _PRICE * max(0.0, entry.schedules_us[size] / self.best_us[size] - 1 - _SLACK)
+        excess = entry.schedules_us[size] / self.best_us[size] - 1
+        if not self.request.by_time:
+            return 1 + _SCHEDULE_PRICE * max(0.0, excess - _SCHEDULE_SLACK)
+        return 1 + _TIME_PRICE * min(1.0, excess)
 
-    def _options(self, entry: Scored) -> LoweringOptions:
+    def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
         in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
         return LoweringOptions(
             runtime=request.runtime,  # type: ignore[arg-type]
-            protocol=entry.protocol,  # type: ignore[arg-type]
+            protocol=self.entry(contender).protocol,  # type: ignore[arg-type]
             inplace=in_place,
             both_layouts=request.inplace is None,
-            instances=request.instances or 1,
+            instances=contender.instances,
+            channels=contender.channels or None,
             max_threadblocks=request.max_threadblocks or DEFAULT_THREADBLOCKS,
             name=f"synth-{request.collective}-{request.topology.name}",
         )
+
+
+def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAnswerError:
+    """A contender's program and its times at some sizes: in whichever process."""
+    contender, sizes = task
+    here = copy(trial)
+    here.ledger = Ledger()
+    try:
+        times = {size: here.time_us(contender, size) for size in sizes}
+    except NoAnswerError as refusal:
+        return refusal
+    here.ledger.enter("done")
+    return _Found(here.algo(contender), times, here.ledger.seconds)
+
+
+def _steps(algo: Algo) -> int:
+    return sum(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)

@@ -94,6 +94,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakePipeline) -> FakePipeline
 
     module = types.ModuleType("synth.pipeline")
     module.synthesize = fake.synthesize  # type: ignore[attr-defined]
+    module.available_cores = lambda: 1  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "synth.pipeline", module)
     monkeypatch.setattr(synth, "pipeline", module, raising=False)
     return fake

@@ -92,12 +92,7 @@ def build(
     Raises InputError for an unknown name or an in-place call that does not exist, NoAnswerError with the reason where the
     baseline does not exist for this collective or machine, or where the limits are too tight.
     """
-    baseline = BASELINES.get(name)
-    if baseline is None:
-        raise InputError("baseline", "", name, f"one of {', '.join(BASELINES)}")
-    if collective not in baseline.collectives:
-        has = ", ".join(known for known in CollectiveName if known in baseline.collectives)
-        raise NoAnswerError(f"{name}: no {collective}, expected one of {has}")
+    baseline = _baseline(name, collective)
     if topology.num_ranks < 2:
         raise NoAnswerError(f"{name}: {topology.name} has {topology.num_ranks} GPU, expected 2 or more")
     machine = Machine(topology, tuple(paths) if paths is not None else find_paths(topology))
@@ -107,6 +102,28 @@ def build(
         return one_shot.build(machine, cut[0], buffer_bytes, options)
     timed = [_schedule(machine, one, buffer_bytes, baseline.plan) for one in cut]
     return _lowered(baseline, _preferred(timed), options)
+
+
+def schedule(name: str, machine: Machine, collective: Collective, buffer_bytes: float) -> tuple[Instance, Schedule]:
+    """The schedule of baseline `name` (any but one-shot, which is no set of trees) for a collective cut as the caller likes.
+
+    Raises InputError for an unknown name, NoAnswerError with the reason where it does not exist for this collective, cut or
+    machine.
+    """
+    baseline = _baseline(name, collective.name)
+    if baseline.plan is None:
+        raise NoAnswerError(f"{name}: a program without a schedule of its own")
+    return _schedule(machine, collective, buffer_bytes, baseline.plan)
+
+
+def _baseline(name: str, collective: CollectiveName) -> Baseline:
+    baseline = BASELINES.get(name)
+    if baseline is None:
+        raise InputError("baseline", "", name, f"one of {', '.join(BASELINES)}")
+    if collective not in baseline.collectives:
+        has = ", ".join(known for known in CollectiveName if known in baseline.collectives)
+        raise NoAnswerError(f"{name}: no {collective}, expected one of {has}")
+    return baseline
 
 
 def _cut(name: CollectiveName, ranks: int, count: int, options: BaselineOptions) -> Collective:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from synth.cli import output
+from synth.cli.machine import MAX_RANKS as MAX_RANKS
+from synth.cli.machine import MachineOptions, broken, copies, load_described, restricted
 from synth.cli.options import VerbCommand, option_groups
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import CheckError, InputError, SynthError, UsageError
 
 if TYPE_CHECKING:
     from synth.cli.targets import Target
-    from synth.request import Request, Result
+    from synth.request import Progress, Request, Result
     from synth.sketch import Sketch
     from synth.topology import Topology
 
 DEFAULT_SIZES = (1 << 10, 1 << 30)
-#: A GPU has a path to every other, so a million paths. No answer for more would come within a day.
-MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Options:
     """The options of a synthesizing verb, as click hands them over."""
 
     topo: str
+    machine: MachineOptions
     nodes: int | None
     ranks: tuple[int, ...] | None
     size: int | None
@@ -35,12 +38,15 @@ class Options:
     root: int | None
     runtime: str
     strategy: str
+    objective: str
     protocol: str
     instances: int | None
     chunks: int | None
     max_threadblocks: int | None
     sketch: str | None
     time_limit: float
+    jobs: int | None
+    no_cache: bool
     seed: int
     inplace: bool | None
     solver: str
@@ -55,7 +61,6 @@ def synthesize(collective: CollectiveName, options: Options) -> int:
 
     Checked before the work: the command line, the inputs, and whether the answer can be written.
     """
-    from synth import pipeline
     from synth.cli.targets import check_target, choose_target
     from synth.inputs.load import at_fault
     from synth.verify import VerifyError
@@ -67,13 +72,23 @@ def synthesize(collective: CollectiveName, options: Options) -> int:
     check_target(target, request)
     with output.narrate(options.quiet) as tell:
         try:
-            result = pipeline.synthesize(request, tell)
+            result = _answer(request, options, tell)
         except VerifyError as error:  # of a file of our own making: not the input's fault
             raise CheckError("verify", error.problem, error.witness) from error
         except SynthError as error:
             raise at_fault(error, topology, options.topo) from error
     _deliver(target, request, result, options.quiet)
     return 0
+
+
+def _answer(request: Request, options: Options, tell: Callable[[Progress], None]) -> Result:
+    if options.no_cache:
+        from synth import pipeline
+
+        return pipeline.synthesize(request, tell)
+    from synth.cache import cache_directory, synthesize_cached
+
+    return synthesize_cached(request, cache_directory(os.environ), tell)
 
 
 def _deliver(target: Target, request: Request, result: Result, quiet: bool) -> None:
@@ -106,16 +121,15 @@ def _sizes(options: Options) -> tuple[int, int]:
 
 
 def _machine(options: Options) -> tuple[Topology, Sketch | None]:
-    """The topology, replicated over its nodes, then restricted to ranks; and the sketch, read against it."""
-    from synth.inputs.load import load_topology
+    """The topology, replicated over its nodes, changed as the options say, then restricted to ranks; and the sketch, read
+    against it.
+    """
     from synth.inputs.sketch_json import parse_sketch
-    from synth.topology import restrict
 
-    topology = load_topology(options.topo)
+    topology = load_described(options.topo, options.machine, options.quiet)
     text = None if options.sketch is None else _read_text(options.sketch)
-    topology = _copies(topology, options, text)
-    if options.ranks is not None:
-        topology = restrict(topology, options.ranks)
+    topology = broken(_copies(topology, options, text), options.machine)
+    topology = restricted(topology, options.ranks)
     if options.sketch is None or text is None:
         return topology, None
     return topology, parse_sketch(text, options.sketch, topology)
@@ -126,12 +140,8 @@ def _copies(topology: Topology, options: Options, sketch_text: str | None) -> To
     from synth.inputs.sketch_json import sketch_nodes
     from synth.topology import replicate
 
-    nodes = options.nodes
-    if nodes is not None:
-        if nodes > 1 and nodes * topology.num_ranks > MAX_RANKS:
-            most = f"at most {max(1, MAX_RANKS // topology.num_ranks)} of {topology.name} ({MAX_RANKS} GPUs in all)"
-            raise InputError("--nodes", "", nodes, most)
-        return replicate(topology, nodes)
+    if options.nodes is not None:
+        return copies(topology, options.nodes)
     if options.sketch is None or sketch_text is None or topology.num_nodes > 1:
         return topology
     nodes = sketch_nodes(sketch_text, options.sketch)
@@ -158,6 +168,7 @@ def _request(
     sketch: Sketch | None,
     sizes: tuple[int, int],
 ) -> Request:
+    from synth.pipeline import available_cores
     from synth.request import Request
 
     return Request(
@@ -178,6 +189,8 @@ def _request(
         seed=options.seed,
         inplace=_inplace(collective, options.inplace),
         solver=options.solver,
+        objective=options.objective,
+        jobs=options.jobs or available_cores(),
     )
 
 
@@ -200,7 +213,7 @@ def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:
 
 def _command(collective: CollectiveName) -> click.Command:
     def callback(**given: Any) -> int:
-        return synthesize(collective, Options(**given))
+        return synthesize(collective, Options(machine=MachineOptions.taken(given), **given))
 
     return VerbCommand(
         collective.value,

@@ -24,6 +24,7 @@ def report_text(result: Result, paths: Sequence[str]) -> str:
         "files": [{"path": path, **_fields(plan)} for path, plan in zip(paths, result.files, strict=True)],
         "sizes": [{**_fields(row), "file": paths[row.file]} for row in result.sizes],
         "stages": [_fields(row) for row in result.stages],
+        "search": [{**_fields(row), "file": None if row.file is None else paths[row.file]} for row in result.tried],
         "notes": list(result.notes),
         "verified": True,
         "synth_version": __version__,

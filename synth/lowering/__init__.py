@@ -1,7 +1,6 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
-from synth.lowering.channels import useful_instances
 from synth.lowering.lower import lower, lowered_collective
 from synth.lowering.options import LoweringOptions, Protocol, Runtime
 
-__all__ = ["LoweringOptions", "Protocol", "Runtime", "lower", "lowered_collective", "useful_instances"]
+__all__ = ["LoweringOptions", "Protocol", "Runtime", "lower", "lowered_collective"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Buffer
@@ -22,7 +23,7 @@ class Slot(NamedTuple):
         return Slot(self.buffer, self.offset + chunks)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Names of memory: with `aliased`, what lies in the input and in the output has one name, as in place.
 
@@ -35,14 +36,24 @@ class Layout:
 
     def canonical(self, rank: int, slot: Slot) -> Slot:
         """The one name of the slot's memory: that in the longer of the two buffers."""
-        if not self.aliased:
+        if not self.aliased or slot.buffer is Buffer.SCRATCH:
             return slot
-        shift = 0 if self.custom else self.collective.in_place_shift(rank)
-        if shift is None or slot.buffer is Buffer.SCRATCH:
+        shift, longer = self._in_place[rank]
+        if shift is None or slot.buffer is longer:
             return slot
-        if self.collective.output_chunks(rank) >= self.collective.input_chunks(rank):
-            return slot if slot.buffer is Buffer.OUTPUT else Slot(Buffer.OUTPUT, slot.offset - shift)
-        return slot if slot.buffer is Buffer.INPUT else Slot(Buffer.INPUT, slot.offset + shift)
+        return Slot(longer, slot.offset - shift if longer is Buffer.OUTPUT else slot.offset + shift)
+
+    @cached_property
+    def _in_place(self) -> tuple[tuple[int | None, Buffer], ...]:
+        """Of every rank, by how much the output lies behind the input, and the longer of the two."""
+        collective = self.collective
+        return tuple(
+            (
+                0 if self.custom else collective.in_place_shift(rank),
+                Buffer.OUTPUT if collective.output_chunks(rank) >= collective.input_chunks(rank) else Buffer.INPUT,
+            )
+            for rank in range(collective.num_ranks)
+        )
 
     def source(self, rank: int, chunk: int) -> Slot | None:
         """Where the rank's own chunk or contribution is at the start."""

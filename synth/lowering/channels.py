@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from synth.errors import NoAnswerError
 from synth.instance import Instance
+from synth.interpreted import channels_needed
 from synth.ir import Schedule, Send
 from synth.lowering.messages import Message, subchunk
-from synth.lowering.options import MAX_CHANNELS, THREADBLOCK_GBPS, LoweringOptions, Protocol
-
-#: A share this little above a whole number of threadblocks is rounding of the description, not bandwidth.
-_ROUNDING = 1e-6
+from synth.lowering.options import MAX_CHANNELS, LoweringOptions
 
 
 def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
@@ -27,34 +24,11 @@ def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringO
     chunks: Counter[int] = Counter()
     for send in schedule.sends:
         chunks[send.path] += len(send.chunks)
-    needed = _channels_needed(instance, chunks, options.protocol)
+    needed = channels_needed(instance, chunks, options.protocol)
     result = {}
     for path, count in sorted(chunks.items()):
-        wanted = options.channels or math.ceil(needed[path] / options.instances - _ROUNDING)
+        wanted = options.channels or math.ceil(needed[path] / options.instances)
         result[path] = max(1, min(count, wanted))
-    return result
-
-
-def useful_instances(instance: Instance, schedule: Schedule, protocol: Protocol) -> int:
-    """The least number of instances that lets every path run at its share of bandwidth, chunks permitting: 1 or more.
-
-    A path that carries one chunk can only be driven by several threadblocks if the chunk is cut, which instances do.
-    """
-    chunks: Counter[int] = Counter()
-    for send in schedule.sends:
-        chunks[send.path] += len(send.chunks)
-    needed = _channels_needed(instance, chunks, protocol)
-    return max((math.ceil(needed[path] / count - _ROUNDING) for path, count in chunks.items()), default=1)
-
-
-def _channels_needed(instance: Instance, used: Iterable[int], protocol: Protocol) -> dict[int, int]:
-    """For every used path, the threadblocks that drive its share of its narrowest link."""
-    paths = sorted(used)
-    users = Counter(link for path in paths for link in instance.paths[path].links)
-    result = {}
-    for path in paths:
-        share = min(instance.topology.links[link].GBps / users[link] for link in instance.paths[path].links)
-        result[path] = max(1, math.ceil(share / THREADBLOCK_GBPS[protocol] - _ROUNDING))
     return result
 
 

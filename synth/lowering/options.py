@@ -7,18 +7,12 @@ from typing import Literal
 
 from msccl_xml.limits import LIMITS, Limits
 from msccl_xml.model import StepType
+from synth.constants import IN_FLIGHT
 from synth.errors import InputError
 
 Runtime = Literal["msccl", "executor", "rccl"]
 Protocol = Literal["Simple", "LL", "LL128"]
 
-#: Transfers in flight on one connection: NCCL_STEPS slots, of which a Simple transfer takes MSCCL_CHUNKSTEPS = 4
-#: (msccl_interpreter.h; msccl_kernel.cu).
-FIFO_TRANSFERS: dict[str, int] = {"Simple": 2, "LL": 8, "LL128": 8}
-#: GB/s that one threadblock drives. NCCL's own figures per channel lie around it: perChMaxTreeBws 26.5 (Volta) and 24.0
-#: (Ampere), perChMaxRingLL128Bws 20 for both (src/graph/tuning.cc). LL is chosen where latency rules and more
-#: threadblocks do not pay, so it is not given more of them than Simple.
-THREADBLOCK_GBPS: dict[str, float] = {"Simple": 22.0, "LL": 22.0, "LL128": 20.0}
 #: Steps of a threadblock, nops included, that all three runtimes load; kept to where threadblocks allow it.
 PORTABLE_STEPS = 64
 #: Channels that every runtime connects (MAXCHANNELS of microsoft/msccl and msccl-executor-nccl).
@@ -47,7 +41,7 @@ class LoweringOptions:
     def __post_init__(self) -> None:
         if self.runtime not in LIMITS:
             raise InputError("--runtime", "", self.runtime, "msccl, executor or rccl")
-        if self.protocol not in FIFO_TRANSFERS:
+        if self.protocol not in IN_FLIGHT:
             raise InputError("--protocol", "", self.protocol, "Simple, LL or LL128")
         if not 1 <= self.instances <= MAX_CHANNELS:
             raise InputError("--instances", "", self.instances, f"1 to {MAX_CHANNELS}")
@@ -74,4 +68,4 @@ class LoweringOptions:
     @property
     def capacity(self) -> int:
         """Transfers that a connection holds."""
-        return FIFO_TRANSFERS[self.protocol]
+        return IN_FLIGHT[self.protocol]

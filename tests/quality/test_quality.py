@@ -67,7 +67,7 @@ def limit_us(topology: Topology, size: int) -> float:
 def longest_chain(topology: Topology, size: int) -> int:
     """Hops one after the other in the best allgather for `size` bytes."""
     search = Search(request(topology, "allgather", size), find_paths(topology), Ledger(), lambda _: None)
-    solution = min(search.run(), key=lambda entry: entry.scores()[size]).solution
+    solution = min(search.run(), key=lambda entry: (entry.schedules_us[size], entry.times_us[size])).solution
     transfers = sorted(solution.schedule.sends, key=lambda send: send.start_us)
     order = [Transfer(chunk, send.path, send.reduce) for send in transfers for chunk in send.chunks]
     before = predecessors(solution.instance, order)

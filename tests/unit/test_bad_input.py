@@ -219,9 +219,9 @@ def test_a_signal_ends_the_search_and_leaves_nothing(
 def test_help_shows_options_in_groups(verb: str, shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main([verb, "--help"]) == 0
     text = capsys.readouterr().out
-    titles = ["The job:", "The search:", "The answer:"]
+    titles = ["The job:", "The machine:", "The search:", "The answer:"]
     assert [line for line in text.splitlines() if line.endswith(":")] == titles
-    for option, after in (("--topo", 0), ("--strategy", 1), ("--report", 2), ("--help", 2)):
+    for option, after in (("--topo", 0), ("--without", 1), ("--strategy", 2), ("--report", 3), ("--help", 3)):
         at = text.index(f"{option} " if option != "--help" else "-h, --help")
         assert [title for title in titles if text.index(title) < at][-1] == titles[after]
     assert ("--root" in text) == shown

@@ -10,7 +10,7 @@ from synth.request import Progress
 from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.topology import Topology
-from synth.trial import Trial
+from synth.trial import Contender, Trial
 from tests.graphs import dgx1, full, ring
 from tests.jobs import request
 
@@ -18,7 +18,7 @@ KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 
 def trial_of(topology: Topology, collective: str, low: int, high: int) -> Trial:
-    job = request(topology, collective, low, high)
+    job = request(topology, collective, low, high, objective="time")
     search = Search(job, find_paths(topology), Ledger(), lambda _: None)
     return Trial(job, search.sizes(), search.run(), Ledger(), lambda _: None)
 
@@ -35,23 +35,54 @@ def test_the_times_of_an_answer_are_those_of_its_files(collective: str) -> None:
 
 def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
     trial = trial_of(full(4), "allgather", KB, 16 * MB)
-    costs = trial.costs()
-    for size in trial.sizes:
-        assert any(size in known for known in costs)
-    size = trial.sizes[-1]
-    close = [
-        k
-        for k, known in enumerate(costs)
-        if size in known and trial.scored[k].schedules_us[size] <= trial.best_us[size]
-    ]
-    assert any(costs[k][size] == trial.time_us(k, size) for k in close)
+    segments = trial.segments(4)
+    assert [size for segment in segments for size in trial.sizes[segment.first : segment.last + 1]] == list(trial.sizes)
+    for segment in segments:
+        chosen = trial.contenders[segment.candidate]
+        for size in trial.sizes[segment.first : segment.last + 1]:
+            assert trial.simulated_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
 
 
-def test_a_clearly_worse_schedule_is_never_chosen() -> None:
+def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedule() -> None:
+    """A schedule that is longer than the best by some share has to be faster in simulation by half of that share."""
+    trial = trial_of(ring(4), "allgather", 8 * MB, 8 * MB)
+    (segment,) = trial.segments(4)
+    chosen = trial.contenders[segment.candidate]
+
+    def cost(contender: Contender) -> float:
+        excess = trial.entry(contender).schedules_us[8 * MB] / trial.best_us[8 * MB] - 1
+        return trial.simulated_us(contender)[8 * MB] * (1 + 0.5 * min(1.0, excess))
+
+    simulated = [contender for contender in trial.contenders if trial.simulated_us(contender)]
+    assert len(simulated) > 5
+    assert cost(chosen) == pytest.approx(min(map(cost, simulated)))
+
+
+def test_by_schedule_a_worse_one_is_never_chosen() -> None:
     topology = dgx1()
-    result = synthesize(request(topology, "allgather", 64 * MB))
+    result = synthesize(request(topology, "allgather", 64 * MB, objective="schedule"))
     trial = trial_of(topology, "allgather", 64 * MB, 64 * MB)
     assert result.sizes[0].schedule_us <= trial.best_us[64 * MB] * 1.0051
+
+
+def test_processes_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("search", "trial"):
+        monkeypatch.setattr(f"synth.{module}._WORTH_A_PROCESS", 0)
+    one = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time"))
+    two = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time", jobs=2))
+    assert one.files == two.files
+    assert one.sizes == two.sizes
+    assert one.tried == two.tried
+
+
+def test_the_search_is_told() -> None:
+    result = synthesize(request(ring(4), "allreduce", KB, MB))
+    assert {row.file for row in result.tried} == {None, *range(len(result.files))}
+    known = {row.strategy for row in result.tried}
+    assert {"trees", "greedy", "ring"} <= known
+    for row in result.tried:
+        assert set(row.simulated_us) <= set(row.schedules_us)
+        assert (row.outcome == "the best of its sizes") == (row.file is not None)
 
 
 @pytest.mark.parametrize(("size", "protocol"), [(KB, "LL"), (GB, "Simple")])

@@ -1,0 +1,81 @@
+"""The algorithms that libraries use, as candidates beside our own: an answer is never worse than what everybody has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from msccl_xml.model import Algo
+from synth.baselines import BASELINES, BaselineOptions, Built, Machine, build, schedule
+from synth.candidates import MAX_TRANSFERS, transfers_of
+from synth.collective import Collective, CollectiveName
+from synth.errors import NoAnswerError
+from synth.ir import Routing
+from synth.lowering import LoweringOptions
+from synth.solve import Solution, Written
+from synth.timing import busiest_link_us, check_schedule
+
+ONE_SHOT = "one-shot"
+
+
+def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
+    """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending.
+
+    Empty where the baseline does not exist for this collective or machine.
+    """
+    baseline = BASELINES[name]
+    if collective.name not in baseline.collectives:
+        return []
+    try:
+        own = baseline.counts(machine, collective.name)
+    except NoAnswerError:
+        return []
+    both = [count for count in own if count in counts]
+    return sorted({*both[:1], *both[-1:]})
+
+
+def known_solution(name: str, machine: Machine, collective: Collective, size_bytes: int) -> Solution:
+    """Baseline `name` as a checked solution; NoAnswerError with the reason where the machine has none, or it is too large."""
+    if transfers_of(collective) > MAX_TRANSFERS:
+        raise NoAnswerError(f"{name}: {transfers_of(collective)} transfers, at most {MAX_TRANSFERS} are tried")
+    if name == ONE_SHOT:
+        return _one_shot(machine, collective, size_bytes)
+    instance, timed = schedule(name, machine, collective, size_bytes)
+    transfers = timed.transfers()
+    relaxed_us = busiest_link_us(instance, transfers)
+    check_schedule(instance, timed, Routing(transfers, relaxed_us))
+    return Solution(instance, timed, name, "as others do", "known", timed.makespan_us, relaxed_us, None, "known")
+
+
+@dataclass(frozen=True)
+class _OneShot:
+    """Writes the one-shot allreduce of a machine for whatever options."""
+
+    machine: Machine
+    chunks: int
+    size_bytes: int
+
+    def __call__(self, options: LoweringOptions) -> Algo:
+        asked = BaselineOptions(
+            chunks=self.chunks,
+            protocol=options.protocol,
+            runtime=options.runtime,
+            inplace=options.inplace,
+            instances=options.instances,
+            max_threadblocks=options.max_threadblocks,
+        )
+        return replace(self.build(asked).algo, name=options.name)
+
+    def build(self, options: BaselineOptions) -> Built:
+        machine = self.machine
+        return build(ONE_SHOT, machine.topology, CollectiveName.ALLREDUCE, self.size_bytes, options, machine.paths)
+
+
+def _one_shot(machine: Machine, collective: Collective, size_bytes: int) -> Solution:
+    program = _OneShot(machine, collective.chunks, size_bytes)
+    built = program.build(BaselineOptions(chunks=collective.chunks))
+    makespan = built.schedule.makespan_us
+    written = Written(collective, program, collective.num_ranks)
+    return Solution(
+        built.instance, built.schedule, ONE_SHOT, "as others do", "known", makespan, makespan, None, "known", written
+    )

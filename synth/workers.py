@@ -1,0 +1,53 @@
+"""Work spread over processes: the same answer as in one, sooner. Tasks are pure functions of the state that workers start with.
+
+Workers are forks, so that the state (a machine, its paths, a request) is shared and not sent; where a system cannot fork, all work
+is done here. Results come in the order of the tasks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+State = TypeVar("State")
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+_begun_with: tuple[Callable[[Any, Any], Any], Any] | None = None
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_parallel(
+    jobs: int, function: Callable[[State, Task], Answer], state: State, tasks: Sequence[Task]
+) -> Generator[Answer, None, None]:
+    """`function(state, task)` for every task, in order, on up to `jobs` processes.
+
+    Closing the generator early ends the workers. What a task raises is raised here, at its place. Answers have to be picklable.
+    """
+    if min(jobs, len(tasks)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        yield from (function(state, task) for task in tasks)
+        return
+    context = multiprocessing.get_context("fork")
+    with context.Pool(min(jobs, len(tasks)), _begin, (function, state)) as pool:
+        yield from pool.imap(_do, tasks)
+
+
+def _begin(function: Callable[[Any, Any], Any], state: Any) -> None:
+    """In a worker: it ends with the pool, and leaves Ctrl-C to the process that started it."""
+    global _begun_with
+    _begun_with = (function, state)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _do(task: Any) -> Any:
+    assert _begun_with is not None
+    function, state = _begun_with
+    return function(state, task)
