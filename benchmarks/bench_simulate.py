@@ -92,7 +92,7 @@ def _steps(place: int, size: int, first: int) -> list[Step]:
 
 def engine_of(algo: Algo, topology: Topology) -> Engine:
     """The engine that `Simulator.time_us` would run at 1 GB."""
-    protocol = Constants().of(algo.proto)
+    protocol = Constants.for_topology(topology).of(algo.proto)
     program = compile_algo(algo, SIZE, protocol.tile_bytes)
     routes = routes_of(topology, paths_by_pair(topology), program, protocol)
     return Engine(program, routes, [link.GBps * 1e3 for link in topology.links], protocol)

@@ -57,6 +57,11 @@ def with_count(collective: Collective, count: int) -> Collective:
     return replace(collective, chunks=count * collective.num_ranks if collective.name in SHARED else count)
 
 
+def direct(collective: Collective) -> bool:
+    """Whether every chunk has one destination, so that routes are paths and routing is a flow."""
+    return collective.name in (CollectiveName.GATHER, CollectiveName.SCATTER, CollectiveName.ALLTOALL)
+
+
 def transfers_of(collective: Collective) -> int:
     """How many transfers a routing of the collective has at least."""
     match collective.name:
@@ -90,7 +95,7 @@ def candidates(
     chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 1)
     if strategy != "auto":
         return [Candidate(strategy, count, buffer_bytes) for count in chosen]
-    tried = [Candidate("trees", count, buffer_bytes) for count in chosen]
+    tried = [Candidate("flow" if direct(collective) else "trees", count, buffer_bytes) for count in chosen]
     small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
     coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if thorough else 1)
     if buffer_bytes <= LATENCY_BOUND_BYTES:
@@ -105,15 +110,16 @@ def interpreted_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, thorough: bool
 ) -> list[Candidate]:
     """What to solve at one buffer size for an interpreter's connections: a coarse cut, and for trees the finest."""
-    if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "greedy"):
+    if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "flow", "greedy"):
         return []
     shares = instance.num_ranks if instance.collective.name in SHARED else 1
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = max((count for count in counts if count * shares <= _COARSE_CHUNKS and count <= finest), default=counts[0])
     tried = []
-    if strategy in ("auto", "trees"):
+    if strategy in ("auto", "trees", "flow"):
+        packed = "flow" if direct(instance.collective) and strategy != "trees" else "trees"
         tried += [
-            ("trees", count) for count in ((finest // 4, finest // 2, coarse, finest) if thorough else (coarse, finest))
+            (packed, count) for count in ((finest // 4, finest // 2, coarse, finest) if thorough else (coarse, finest))
         ]
     if strategy in ("auto", "greedy"):
         tried.append(("greedy", coarse))
@@ -128,8 +134,7 @@ def _small(instance: Instance, strategy: str, count: int) -> bool:
 
 def _fits(instance: Instance, count: int, buffer_bytes: int) -> bool:
     collective = with_count(instance.collective, count)
-    direct = collective.name in (CollectiveName.GATHER, CollectiveName.SCATTER, CollectiveName.ALLTOALL)
-    if transfers_of(collective) > (MAX_DIRECT_TRANSFERS if direct else MAX_TRANSFERS):
+    if transfers_of(collective) > (MAX_DIRECT_TRANSFERS if direct(collective) else MAX_TRANSFERS):
         return False
     chunk_bytes = buffer_bytes / collective.chunks
     busy_us, alpha_us = max((path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.paths)

@@ -128,7 +128,13 @@ def _bound(request: Request, search: Search, scored: Sequence[Scored]) -> Bound:
         solution = entry.solution
         whole = len(solution.instance.paths) == len(search.paths)
         free = all(gap == 0 for path in search.paths for gap, _ in path.occupancy)
-        if entry.candidate.strategy == "trees" and solution.bound_us and whole and free and _halves(request) == 1:
+        if (
+            entry.candidate.strategy in ("trees", "flow")
+            and solution.bound_us
+            and whole
+            and free
+            and _halves(request) == 1
+        ):
             per_byte = solution.bound_us / entry.candidate.anchor_bytes
             if per_byte > best.us_per_byte * (1 + 1e-3):
                 best = replace(best, us_per_byte=per_byte, what="packing bound: linear program over all trees")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -180,25 +181,30 @@ class Search:
         return sketch.chunks_per_rank * (1 if self.request.collective in SHARED else self.request.topology.num_ranks)
 
     def _plan(self) -> list[Candidate]:
-        request = self.request
-        sizes = anchors(request.min_bytes, request.max_bytes)
-        plan: list[Candidate] = []
-        for position, size in enumerate(sizes):
-            low = request.min_bytes if position == 0 else sizes[position - 1]
-            counts = self._counts(low if len(sizes) > 1 else size)
-            instance = self._instance(counts[0], size)
-            if request.strategy == "milp":
-                plan += [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-            else:
-                thorough = len(sizes) == 1
-                plan += candidates(instance, request.strategy, counts, size, thorough=thorough)
-                if request.by_time:
-                    plan += interpreted_candidates(instance, request.strategy, counts, size, thorough=thorough)
-                if size == sizes[-1] and request.strategy in ("auto", "trees"):
-                    plan += [Candidate("trees", count, size) for count in _largest_counts(instance, counts, size)]
-            if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
-                plan.append(Candidate("milp", counts[0], size))
-        return list(dict.fromkeys([*plan, *self._known(sizes[-1])]))
+        """What to solve, in this order: others' algorithms, which serve all sizes at once, then in turn the first candidate of each
+        size to solve at, the second of each, and so on: wherever time runs out, all sizes have had about the same.
+        """
+        sizes = anchors(self.request.min_bytes, self.request.max_bytes)
+        by_size = [self._plan_at(position, sizes) for position in reversed(range(len(sizes)))]
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_size))
+        return list(dict.fromkeys([*self._known(sizes[-1]), *filter(None, turns)]))
+
+    def _plan_at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
+        request, size = self.request, sizes[position]
+        low = request.min_bytes if position == 0 else sizes[position - 1]
+        counts = self._counts(low if len(sizes) > 1 else size)
+        instance = self._instance(counts[0], size)
+        thorough = len(sizes) == 1
+        if request.strategy == "milp":
+            return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
+        plan = candidates(instance, request.strategy, counts, size, thorough=thorough)
+        if request.by_time:
+            plan += interpreted_candidates(instance, request.strategy, counts, size, thorough=thorough)
+        if size == sizes[-1] and request.strategy in ("auto", "trees", "flow"):
+            plan += [Candidate(plan[0].strategy, count, size) for count in _largest_counts(instance, counts, size)]
+        if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
+            plan.append(Candidate("milp", counts[0], size))
+        return plan
 
     def _known(self, size: int) -> list[Candidate]:
         """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use."""
@@ -262,7 +268,7 @@ class Search:
         """Made for the connections of an interpreter, and timed on the links as they are. Packings know links alone."""
         assert candidate.view is not None
         viewed = as_interpreted(instance, candidate.view)
-        routed = (lambda shown: chosen(as_described(shown))) if candidate.strategy == "trees" else chosen
+        routed = (lambda shown: chosen(as_described(shown))) if candidate.strategy in ("trees", "flow") else chosen
         solution = self._quick_stages(viewed, routed)
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))

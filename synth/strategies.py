@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synth.errors import InputError
 from synth.instance import Instance
@@ -14,7 +14,7 @@ from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
 
-STRATEGIES = ("auto", "milp", "trees", "greedy")
+STRATEGIES = ("auto", "milp", "trees", "flow", "greedy")
 #: Binaries up to which `auto` tries the MILP beside the others: it then ends in about a second.
 AUTO_MILP_BINARIES = 400
 #: Binaries up to which `--strategy milp` cuts finer than it must: HiGHS ended such programs in seconds in trials.
@@ -38,6 +38,8 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             return lambda instance: _greedy(instance, options)
         case "trees":
             return _trees
+        case "flow":
+            return _flow
         case "milp":
             return lambda instance: _milp(instance, options)
         case _:
@@ -55,6 +57,16 @@ def _trees(instance: Instance) -> Routed:
     return Routed(
         "trees", _costed(instance, routing), None, "optimal packing" if close else "packing", packing.bound_us
     )
+
+
+def _flow(instance: Instance) -> Routed:
+    """The packing where every chunk has one destination: its trees are paths, and its program the concurrent flow, by paths."""
+    if any(len(demand.dests) > 1 for demand in instance.demands):
+        name = instance.collective.name
+        raise InputError(
+            "--strategy", "", "flow", f"trees: {name} has chunks for several ranks, and a flow has one end each"
+        )
+    return replace(_trees(instance), strategy="flow")
 
 
 def _costed(instance: Instance, routing: Routing) -> Routing:

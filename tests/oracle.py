@@ -8,6 +8,7 @@ race. Without a race the memory of a state does not depend on the way there, so 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +96,8 @@ class Machine:
             raise WrongError("beyond the declared buffer")
         if self.in_place and buffer != "s":
             shift = c.in_place_shift(rank)
-            assert shift is not None
+            if shift is None:
+                raise WrongError("no such call in place")
             index = offset + (max(0, -shift) if buffer == "i" else max(0, shift))
             low_i, low_o = max(0, -shift), max(0, shift)
             if not (low_i <= index < low_i + sizes["i"] or low_o <= index < low_o + sizes["o"]):
@@ -226,13 +228,18 @@ def number_of(tile: int, chunk: int, rank: int) -> int:
     return random.Random(f"{tile} {chunk} {rank}").getrandbits(60)
 
 
-def judge(algo: Algo, collective: Collective, *, tiles: int = 1, max_states: int = 20_000) -> str:
-    """Empty if the algorithm is right in every layout it claims, else how it is wrong; or TooLargeError."""
+def judge(
+    algo: Algo, collective: Collective, *, tiles: int = 1, max_states: int = 20_000, groups: Iterable[int] | None = None
+) -> str:
+    """Empty if the algorithm is right in every layout it claims, else how it is wrong; or TooLargeError.
+
+    `groups` are the numbers of chunks that a transfer may hold: by default those of the largest and of the smallest buffers.
+    """
     layouts = ([False] if algo.outofplace or not algo.inplace else []) + ([True] if algo.inplace else [])
     largest = max((one.count for _, _, _, one in algo.steps()), default=1)
     try:
         for in_place in layouts:
-            for group in sorted({1, largest}):
+            for group in sorted({1, largest}) if groups is None else groups:
                 Machine(algo, collective, in_place, group, tiles, max_states).explore()
     except WrongError as wrong:
         return str(wrong)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from synth.constants import PROTOCOLS
 from synth.errors import InputError, NoAnswerError, UsageError
 from synth.units import format_size
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 #: A speed-up below this is within what the simulator can tell.
 WORTH = 1.05
-_PROTOCOLS = ("Simple", "LL", "LL128")
 #: Parallel copies that are tried: a library, too, runs its algorithm on as many channels as help. Not where programs get too long.
 _INSTANCES = (1, 2, 4, 8)
 _MOST_STEPS = 6_000
@@ -84,7 +84,7 @@ class Rivals:
         """The baseline in every protocol and number of copies, built for the smallest and the largest size."""
         variants: list[Algo] = []
         refusal: Exception | None = None
-        for protocol in _PROTOCOLS:
+        for protocol in PROTOCOLS:
             steps = 0
             for instances in _INSTANCES:
                 if steps * instances > _MOST_STEPS:

@@ -10,24 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from synth.cli import output, params
-from synth.errors import InputError, SynthError, UsageError
+from synth.cli.machine import MachineOptions, load_machine
+from synth.cli.options import takes_machine
+from synth.errors import SynthError, UsageError
 
 if TYPE_CHECKING:
     from synth.explain import FileReport, Question
-    from synth.topology import Topology
 
 STDIN = "-"
 RUNTIMES = ("msccl", "executor", "rccl")
 EVERY_RUNTIME = "all"
 DEFAULT_SIZES = (1 << 10, 1 << 30)
-#: Finding the paths between more GPUs takes longer than anyone waits.
-MAX_RANKS = 1024
 #: More than any file that a runtime could hold; a wrong one should not fill the memory.
 MAX_FILE_BYTES = 256 << 20
 
 
 @click.command(short_help="Say whether a runtime would load and choose files.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option(
+    "--config", metavar="FILE", help="The files are those that this MSCCL_CONFIG registers (microsoft/msccl only)."
+)
 @click.option("--topo", metavar="FILE|NAME", help="The machine: gives the ranks, and the connections of each NIC.")
 @click.option("--nodes", callback=params.whole_from(1), metavar="N", help="Copies of a one-node machine. [1]")
 @click.option("--ranks", callback=params.whole_from(1), metavar="N", help="Ranks. [as each file says]")
@@ -41,11 +43,14 @@ def explain(files: tuple[str, ...], **options: Any) -> int:
     """Say of each FILE whether a runtime would load it, and choose it at each size; if not, why, and what mends it.
 
     FILE is MSCCL XML from anywhere; - reads standard input. Files are judged together, in the order in which they would be
-    loaded. Ends in 1 if there is a file that no runtime asked about would load.
+    loaded. --config stands in place of FILEs: its bounds and protocols count, not those in the files. Ends in 1 if there is a file
+    that no runtime asked about would load.
     """
     from synth.explain import explain as judge
 
-    question = _question(options)
+    question = _question(files, options)
+    if question.config is not None:
+        files = tuple(registration.path for registration in question.config.registrations)
     reports = judge([(path, _read(path)) for path in files], question)
     if options["as_json"]:
         output.print_result(json.dumps({"files": [_document(report) for report in reports]}, indent=2))
@@ -56,35 +61,40 @@ def explain(files: tuple[str, ...], **options: Any) -> int:
     return 0 if all(any(load.ok for load in report.loads.values()) for report in reports) else 1
 
 
-def _question(options: dict[str, Any]) -> Question:
-    from synth.chunks import range_sizes
-    from synth.explain import ELEMENT_BYTES, Question
+takes_machine(explain)
 
+
+def _question(files: tuple[str, ...], options: dict[str, Any]) -> Question:
+    from synth.chunks import range_sizes
+    from synth.explain import ELEMENT_BYTES, Question, read_config
+
+    machine = MachineOptions.taken(options)
+    if bool(files) == (options["config"] is not None):
+        raise UsageError("give FILEs, or --config, which names files itself")
+    if options["config"] is not None and options["runtime"] not in (EVERY_RUNTIME, "msccl"):
+        raise UsageError(f"--config: {options['runtime']} reads no such file, only msccl does")
     if options["element"] not in ELEMENT_BYTES:
         raise UsageError(f"--type {options['element']}: expected one of {' '.join(ELEMENT_BYTES)}")
     if options["topo"] is not None and options["ranks"] is not None:
         raise UsageError("--topo and --ranks exclude each other")
     if options["topo"] is None and options["nodes"] is not None:
         raise UsageError("--nodes needs --topo")
-    topology = None if options["topo"] is None else _machine(options["topo"], options["nodes"] or 1)
+    topology = None if options["topo"] is None else load_machine(options["topo"], options["nodes"], None, machine)
     return Question(
         sizes=range_sizes(*(options["sizes"] or DEFAULT_SIZES)),
         element_bytes=ELEMENT_BYTES[options["element"]],
         places=(True, False) if options["inplace"] is None else (options["inplace"],),
-        runtimes=RUNTIMES if options["runtime"] == EVERY_RUNTIME else (options["runtime"],),
+        runtimes=_runtimes(options),
         ranks=options["ranks"] if topology is None else topology.num_ranks,
         topology=topology,
+        config=None if options["config"] is None else read_config(_read(options["config"]), options["config"]),
     )
 
 
-def _machine(given: str, nodes: int) -> Topology:
-    from synth.inputs.load import load_topology
-    from synth.topology import replicate
-
-    topology = load_topology(given)
-    if nodes * topology.num_ranks > MAX_RANKS:
-        raise InputError("--nodes", "", nodes, f"at most {MAX_RANKS} GPUs in all")
-    return replicate(topology, nodes)
+def _runtimes(options: dict[str, Any]) -> tuple[str, ...]:
+    if options["config"] is not None:
+        return ("msccl",)
+    return RUNTIMES if options["runtime"] == EVERY_RUNTIME else (options["runtime"],)
 
 
 def _read(path: str) -> bytes:

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from msccl_xml.limits import RUNTIMES
 from synth.explain import Answer, FileReport, Load, SizeRow
+from synth.explain.choice import NO_LIMIT
 from synth.units import format_size
 
 _INDENT = "  "
@@ -38,7 +39,7 @@ def _head(report: FileReport) -> str:
     if header is None:
         return "no runtime that was asked loads it"
     low, high = header.min_bytes or 0, header.max_bytes
-    upper = "without maxBytes" if high is None else f"maxBytes {format_size(high)}"
+    upper = "without maxBytes" if high is None or high >= NO_LIMIT else f"maxBytes {format_size(high)}"
     parts = f"{header.coll} on {header.ngpus} ranks, {header.proto}, {header.nchunksperloop} chunks"
     return f"{parts}, minBytes {format_size(low)}, {upper}"
 

@@ -9,7 +9,7 @@ import click
 from synth.cli import params
 
 RUNTIMES = ("msccl", "executor", "rccl")
-STRATEGIES = ("auto", "milp", "trees", "greedy")
+STRATEGIES = ("auto", "milp", "trees", "flow", "greedy")
 OBJECTIVES = ("auto", "time", "schedule")
 PROTOCOLS = ("auto", "Simple", "LL", "LL128")
 SOLVERS = ("auto", "highs", "cbc", "gurobi")
@@ -158,9 +158,9 @@ def _search_options() -> list[click.Option]:
         _option(
             "--time-limit",
             callback=params.seconds,
-            default="300",
+            default="30",
             metavar="SECONDS",
-            help="When to end the search. [300]",
+            help="When to end the search. [30]",
         ),
         _option(
             "--jobs", callback=params.whole_from(1), metavar="N", help="Processes to search with. [one for every core]"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from synth.cli import output, params
+from synth.cli.machine import MachineOptions, load_machine
+from synth.cli.options import takes_machine
 from synth.errors import InputError, SynthError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Options:
 
     file: str
     topo: str
+    machine: MachineOptions
     nodes: int | None
     ranks: tuple[int, ...] | None
     size: int | None
@@ -67,8 +70,11 @@ def simulate(**given: Any) -> int:
 
     FILE is MSCCL XML from anywhere; - reads standard input. Times, with launch, are printed as nccl-tests does.
     """
-    run(Options(**given))
+    run(Options(machine=MachineOptions.taken(given), **given))
     return 0
+
+
+takes_machine(simulate)
 
 
 def run(options: Options) -> None:
@@ -76,7 +82,6 @@ def run(options: Options) -> None:
     from synth.chunks import range_sizes
     from synth.cli.against import names_of, remarks
     from synth.cli.atomic import write_all
-    from synth.cli.machine import load_machine
     from synth.cli.simulate_text import rows_json, rows_text
     from synth.inputs.load import at_fault
 
@@ -86,7 +91,8 @@ def run(options: Options) -> None:
     against = names_of(options.against)
     _check_targets(options)
     algo = _read_algo(options.file)
-    topology = load_machine(options.topo, options.nodes, options.ranks)
+    _check_extent(algo, options.file)
+    topology = load_machine(options.topo, options.nodes, options.ranks, options.machine)
     try:
         run = Run.of(options, algo, topology, against)
         rows = run.rows(range_sizes(low, high))
@@ -118,9 +124,9 @@ class Run:
         from synth.paths import find_paths
         from synth.simulate import Constants, Simulator, paths_by_pair, read_calibration
 
-        constants = Constants()
+        constants = Constants.for_topology(topology)
         if options.calibration is not None:
-            constants = read_calibration(_read_text(options.calibration), options.calibration)
+            constants = read_calibration(_read_text(options.calibration), options.calibration, constants)
         Simulator(algo, topology)  # the number of GPUs, before any work
         collective = _collective(algo, options.root)
         paths, by_pair = find_paths(topology), paths_by_pair(topology)
@@ -217,6 +223,17 @@ def _read_algo(path: str) -> Algo:
         return read_algo(_read(path))
     except XmlError as error:
         raise SynthError(" ".join(f"{path}: {error}".split())) from error
+
+
+def _check_extent(algo: Algo, path: str) -> None:
+    """No runtime reads more of a rank than this: a file with a million steps is told at once, not run for hours."""
+    from msccl_xml.limits import LIMITS
+
+    most = max(limits.nodes for limits in LIMITS.values())
+    for gpu in algo.gpus:
+        elements = 1 + len(algo.gpus) + sum(1 + len(tb.steps) for tb in gpu.threadblocks)
+        if elements > most:
+            raise InputError(path, f"gpu {gpu.id}", elements, f"at most {most} elements, as its rank reads the file")
 
 
 def _read(path: str) -> bytes:

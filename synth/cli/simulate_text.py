@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from msccl_xml.model import Algo
 from synth.chunks import FP32_BYTES, element_count
 from synth.collective import COMBINING, SHARED, Collective, CollectiveName
+from synth.constants import DEFAULT_MAX_BYTES
 from synth.units import bandwidth_GBps
-
-#: microsoft/msccl's maxBytes where a file has none.
-_DEFAULT_MAX_BYTES = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ def why_not_chosen(algo: Algo, collective: Collective | None, size_bytes: int) -
     shares = algo.ngpus if collective is not None and collective.name in SHARED else 1
     elements = count_of(collective, algo.ngpus, size_bytes) * shares
     low = algo.min_bytes or 0
-    high = _DEFAULT_MAX_BYTES if algo.max_bytes is None else algo.max_bytes
+    high = DEFAULT_MAX_BYTES if algo.max_bytes is None else algo.max_bytes
     moved = elements * FP32_BYTES
     if moved < low:
         return f"not chosen: below minBytes {low}"

@@ -11,13 +11,19 @@ from dataclasses import dataclass
 
 from msccl_xml.header import Header
 from msccl_xml.limits import LIMITS
+from synth.constants import last_byte
 from synth.explain.call import Call, plain_coll
 from synth.units import format_size
 
-#: maxBytes of a file without one, as microsoft/msccl has it.
-DEFAULT_MAX_BYTES = 1 << 27
+#: maxBytes of a registration without one.
+NO_LIMIT = 1 << 63
 #: The executor and RCCL hand these to no file: there is no public call, or one without an element count.
 _NO_COUNT = frozenset({"alltoallv"})
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Header):
+    """A header whose bounds and protocol are those of a registration (config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +43,6 @@ def refusal(header: Header, runtime: str, call: Call) -> Refusal | None:
         if found is not None:
             return found
     return None
-
-
-def last_byte(header: Header, runtime: str) -> int | None:
-    """The largest vector in bytes that the runtime takes the file for; None without limit."""
-    if runtime == "msccl":
-        return (DEFAULT_MAX_BYTES if header.max_bytes is None else header.max_bytes) - 1
-    return header.max_bytes or None
 
 
 def _callable(header: Header, runtime: str, call: Call) -> Refusal | None:
@@ -108,22 +107,28 @@ def _smallest(header: Header, runtime: str, call: Call) -> Refusal | None:
     low = header.min_bytes or 0
     if call.total_bytes >= low:
         return None
-    return Refusal(
-        "minBytes", f"{_bytes(call)} is below minBytes {low}", f'write minBytes="{call.total_bytes}" or less'
-    )
+    key, where = _spelled(header, "minBytes")
+    mend = f'write {key}="{call.total_bytes}" or less{where}'
+    return Refusal("minBytes", f"{_bytes(call)} is below {key} {low}", mend)
 
 
 def _largest(header: Header, runtime: str, call: Call) -> Refusal | None:
-    high = last_byte(header, runtime)
+    high = last_byte(header.max_bytes, runtime)
     if high is None or call.total_bytes <= high:
         return None
     if runtime == "msccl":
-        said = f"maxBytes {high + 1}" if header.max_bytes is not None else f"the default maxBytes {high + 1}"
-        mend = f'write maxBytes="{call.total_bytes + 1}" or more'
+        key, where = _spelled(header, "maxBytes")
+        said = f"{key} {high + 1}" if header.max_bytes is not None else f"the default maxBytes {high + 1}"
+        mend = f'write {key}="{call.total_bytes + 1}" or more{where}'
         return Refusal("maxBytes", f"{_bytes(call)} is not below {said}, which msccl leaves out itself", mend)
     return Refusal(
         "maxBytes", f"{_bytes(call)} is above maxBytes {high}", f'write maxBytes="{call.total_bytes}" or more, or 0'
     )
+
+
+def _spelled(header: Header, key: str) -> tuple[str, str]:
+    """How an attribute of bounds is spelt where it counts, and where that is if not in the file."""
+    return (key.lower(), " in its <load>") if isinstance(header, Registered) else (key, "")
 
 
 def _bytes(call: Call) -> str:

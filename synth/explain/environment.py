@@ -17,10 +17,12 @@ _REDUCING = frozenset({"allreduce", "reduce", "reducescatter", "reduce_scatter"}
 _MULTIPROCESSORS = (("H20", 78), ("V100", 80), ("A100", 108), ("H100", 132))
 
 
-def needs(header: Header, runtime: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """Environment and settings without which `runtime` ignores the file; `paths` are all files, in load order."""
+def needs(header: Header, runtime: str, paths: Sequence[str], config: str | None = None) -> tuple[str, ...]:
+    """Environment and settings without which `runtime` ignores the file; `paths` are all files, in load order, and `config` is
+    what registers them if that does.
+    """
     if runtime == "msccl":
-        told = ["MSCCL_XML_FILES=" + ":".join(paths)]
+        told = ["MSCCL_XML_FILES=" + ":".join(paths) if config is None else f"MSCCL_CONFIG={config}"]
         if header.coll == "allreduce":
             told.append("NCCL_ALGO=MSCCL,RING,TREE")
         if header.proto == "LL128":
@@ -79,5 +81,8 @@ def _structure_caveats(runtime: str, algo: Algo) -> list[str]:
     kinds = {step.type for _, _, _, step in algo.steps()} - LIMITS[runtime].basic_types
     if kinds:
         named = " ".join(sorted(kinds))
-        told.append(f"{named}: builds of RCCL without fused operations load the file and fail when it is called")
+        told.append(
+            f"{named}: builds of RCCL without fused operations load the file and fail when it is called; "
+            "make it with --runtime rccl, which uses none, or run a build that has them"
+        )
     return told

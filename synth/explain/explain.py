@@ -7,7 +7,7 @@ microsoft/msccl keeps four, and in a directory that the executor or RCCL reads o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msccl_xml.differences import differences
 from msccl_xml.errors import XmlError
@@ -16,8 +16,10 @@ from msccl_xml.limits import RUNTIMES
 from msccl_xml.model import Algo
 from msccl_xml.read import read_algo
 from msccl_xml.strict import LoadVerdict, load_as
+from synth.constants import DEFAULT_MAX_BYTES
 from synth.explain.call import Call, plain_coll
-from synth.explain.choice import DEFAULT_MAX_BYTES, Refusal, refusal
+from synth.explain.choice import Refusal, refusal
+from synth.explain.config import Config, Registration
 from synth.explain.cost import Cost, cost_of
 from synth.explain.environment import caveats, needs, refused_caveats
 from synth.topology import Topology
@@ -37,6 +39,8 @@ class Question:
     runtimes: tuple[str, ...] = RUNTIMES
     ranks: int | None = None
     topology: Topology | None = None
+    config: Config | None = None
+    """what registers the files with microsoft/msccl, one <load> each; other runtimes have no such thing"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class _File:
     algo: Algo | None
     differences: tuple[str, ...]
     verdicts: dict[str, LoadVerdict]
+    registration: Registration | None = None
 
     @property
     def header(self) -> Header | None:
@@ -107,18 +112,25 @@ def explain(files: Sequence[tuple[str, bytes]], question: Question) -> list[File
 
     Pure; a file that is no XML at all gets a report too. Time is linear in the content, and in files times calls.
     """
-    read = [_read(path, content, question) for path, content in files]
+    registrations = [None] * len(files) if question.config is None else question.config.registrations
+    read = [
+        _read(path, content, question, registration)
+        for (path, content), registration in zip(files, registrations, strict=True)
+    ]
     orders = {runtime: _load_order(read, runtime, question.ranks) for runtime in question.runtimes}
     return [_report(file, orders, question) for file in read]
 
 
-def _read(path: str, content: bytes, question: Question) -> _File:
+def _read(path: str, content: bytes, question: Question, registration: Registration | None) -> _File:
     try:
         algo = read_algo(content)
     except XmlError:
         algo = None
     verdicts = {runtime: load_as(content, runtime, ranks=question.ranks) for runtime in question.runtimes}
-    return _File(path, algo, tuple(differences(content)), verdicts)
+    taken = verdicts.get("msccl")
+    if registration is not None and taken is not None and taken.header is not None:
+        verdicts["msccl"] = replace(taken, header=registration.applied(taken.header))
+    return _File(path, algo, tuple(differences(content)), verdicts, registration)
 
 
 def _load_order(files: Sequence[_File], runtime: str, ranks: int | None) -> list[_File]:
@@ -138,7 +150,7 @@ def _spoils(verdict: LoadVerdict, ranks: int | None) -> bool:
 
 def _report(file: _File, orders: dict[str, list[_File]], question: Question) -> FileReport:
     header = file.header
-    loads = {runtime: _load(file, runtime, orders[runtime]) for runtime in question.runtimes}
+    loads = {runtime: _load(file, runtime, orders[runtime], question.config) for runtime in question.runtimes}
     sizes = () if header is None else tuple(_rows(file, header, orders, question))
     cost = None if file.algo is None else cost_of(file.algo, _largest(file.algo, question), question.topology)
     return FileReport(file.path, loads, sizes, cost, file.differences, header)
@@ -151,7 +163,7 @@ def _largest(algo: Algo, question: Question) -> int:
     return algo.max_bytes or max(question.sizes, default=0)
 
 
-def _load(file: _File, runtime: str, order: Sequence[_File]) -> Load:
+def _load(file: _File, runtime: str, order: Sequence[_File], config: Config | None) -> Load:
     verdict = file.verdicts[runtime]
     if verdict.header is None:
         mend = verdict.mend
@@ -164,7 +176,10 @@ def _load(file: _File, runtime: str, order: Sequence[_File]) -> Load:
         return Load(False, beyond.reason, mend=beyond.mend)
     paths = [other.path for other in order] or [file.path]
     told = caveats(verdict.header, runtime, file.algo)
-    return Load(True, needs=needs(verdict.header, runtime, paths), caveats=told)
+    if file.registration is not None:
+        told += file.registration.caveats(file.algo)
+    registered = None if config is None else config.path
+    return Load(True, needs=needs(verdict.header, runtime, paths, registered), caveats=told)
 
 
 def _rows(file: _File, header: Header, orders: dict[str, list[_File]], question: Question) -> list[SizeRow]:

@@ -1,6 +1,7 @@
 """The judge of time: a discrete-event simulation of the MSCCL interpreter. Read engine.py first."""
 
-from synth.simulate.constants import Constants, read_calibration
+from synth.constants import Constants
+from synth.simulate.calibration import read_calibration
 from synth.simulate.routes import paths_by_pair
 from synth.simulate.simulate import Simulator, Trace
 

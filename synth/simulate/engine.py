@@ -12,7 +12,7 @@ import heapq
 from collections import defaultdict, deque
 from typing import NamedTuple
 
-from synth.simulate.constants import ProtocolConstants
+from synth.constants import ProtocolConstants
 from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
 from synth.simulate.hang import explain_hang

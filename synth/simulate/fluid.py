@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 
 #: Relative slack in comparing rates, as floating point sums need it.
 _EPSILON = 1e-9
+#: Links that fill up at levels this close, relatively, fill up together: sums that were rounded differently.
+_SAME = 1e-12
+_INFINITE = float("inf")
 
 
 class Fluid:
@@ -90,22 +93,34 @@ class Fluid:
         rates: dict[int, float] = {}
         spare = {link: self.capacity[link] for link in links}
         rising = {link: len(self._flows[link]) for link in links}
-        by_limit = sorted(flows, key=lambda flow: (self.limit[flow], flow), reverse=True)
+        limit = self.limit
+        by_limit = sorted(flows, key=limit.__getitem__, reverse=True)
         while by_limit:
-            link, level = -1, float("inf")
-            for each, number in rising.items():
-                if number and spare[each] < level * number:
-                    link, level = each, spare[each] / number
-            if self.limit[by_limit[-1]] <= level:
-                level = self.limit[by_limit[-1]]
-                stopped = [flow for flow in by_limit if self.limit[flow] <= level]
+            if by_limit[-1] in rates:
+                by_limit.pop()
+                continue
+            level = min((spare[link] / number for link, number in rising.items()), default=_INFINITE)
+            if limit[by_limit[-1]] <= level:
+                level = limit[by_limit[-1]]
+                stopped = self._at_their_limit(by_limit, level, rates)
             else:
-                stopped = [flow for flow in self._flows[link] if flow not in rates]
+                full = [link for link, number in rising.items() if spare[link] <= level * number * (1 + _SAME)]
+                stopped = list(dict.fromkeys(flow for link in full for flow in self._flows[link] if flow not in rates))
             for flow in stopped:
                 rates[flow] = level
-                for each in self.paths[flow]:
-                    if each in rising:
-                        rising[each] -= 1
-                        spare[each] -= level
-            by_limit = [flow for flow in by_limit if flow not in rates]
+                for link in self.paths[flow]:
+                    if link in rising:
+                        spare[link] -= level
+                        rising[link] -= 1
+                        if not rising[link]:
+                            del rising[link]
         return rates
+
+    def _at_their_limit(self, by_limit: list[int], level: float, rates: dict[int, float]) -> list[int]:
+        """Take the flows off the end of `by_limit` that can go no faster than `level`; those that have no rate yet."""
+        taken = []
+        while by_limit and self.limit[by_limit[-1]] <= level:
+            flow = by_limit.pop()
+            if flow not in rates:
+                taken.append(flow)
+        return taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from synth.simulate.constants import ProtocolConstants
+from synth.constants import ProtocolConstants
 from synth.simulate.program import Operation, Program
 
 #: What a threadblock is at: waiting for flags; in an operation, waiting for a slice or for room; moving a slice.

@@ -76,10 +76,11 @@ def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Pro
     """The program for a buffer of `buffer_bytes` as nccl-tests counts it; one transfer holds at most a protocol's tile.
 
     Raises InputError for what no run can carry out: a wait that no flag ever ends, a step whose threadblock lacks the connection,
-    two threadblocks on one end of a connection, a count above 71, no chunks.
+    two threadblocks on one end of a connection, a count above 71, no chunks, a gpu twice or beyond the ranks.
     """
     if algo.nchunksperloop < 1:
         raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
+    _check_gpus(algo)
     chunk_bytes = buffer_bytes / algo.nchunksperloop
     whole_bytes = max(1, -(-buffer_bytes // algo.nchunksperloop))
     tiles = -(-whole_bytes // protocol_tile_bytes)
@@ -102,6 +103,14 @@ def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Pro
         blocks.append(Block(draft.gpu.id, draft.tb.id, send, recv, operations))
     last = chunk_bytes - (tiles - 1) * protocol_tile_bytes
     return Program(tuple(blocks), tuple(connections), tiles, float(protocol_tile_bytes), last)
+
+
+def _check_gpus(algo: Algo) -> None:
+    seen: set[int] = set()
+    for gpu in algo.gpus:
+        if not 0 <= gpu.id < algo.ngpus or gpu.id in seen:
+            raise InputError(algo.name or "algo", "gpu", gpu.id, f"ids from 0 to {algo.ngpus - 1}, each once")
+        seen.add(gpu.id)
 
 
 @dataclass

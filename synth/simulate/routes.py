@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from synth.constants import ProtocolConstants
 from synth.errors import InputError, NoAnswerError
-from synth.paths import Path, PathKind, find_paths, kind_of
-from synth.simulate.constants import ProtocolConstants
+from synth.paths import Path, find_paths, kind_of
 from synth.simulate.engine import Route
 from synth.simulate.program import Connection, Program
 from synth.topology import Topology
@@ -45,14 +45,4 @@ def _route(topology: Topology, paths: Paths, connection: Connection, protocol: P
         pair = f"gpu {connection.src} to gpu {connection.dst}"
         raise InputError(topology.name, "links", pair, "a path between GPUs that the algorithm connects")
     path = variants[connection.channel % len(variants)]
-    return Route(path.links, path.alpha_us + _extra_us(topology, path, protocol), path.alpha_us)
-
-
-def _extra_us(topology: Topology, path: Path, protocol: ProtocolConstants) -> float:
-    match kind_of(topology, path):
-        case PathKind.NETWORK:
-            return protocol.network_us
-        case PathKind.PCIE:
-            return protocol.pcie_us
-        case PathKind.NVLINK:
-            return protocol.nvlink_us
+    return Route(path.links, path.alpha_us + protocol.hop_us(kind_of(topology, path)), path.alpha_us)

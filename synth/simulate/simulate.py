@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
+from synth.constants import Constants, ProtocolConstants
 from synth.errors import InputError
-from synth.simulate.constants import Constants, ProtocolConstants
 from synth.simulate.engine import Activity, Engine
 from synth.simulate.program import compile_algo
 from synth.simulate.routes import Paths, paths_by_pair, routes_of
@@ -29,13 +29,14 @@ class Trace(NamedTuple):
 class Simulator:
     """An algorithm on a topology; call it with a size. `full` simulates every tile, however many there are.
 
-    `paths` are those of the topology, for callers that simulate many algorithms on one machine (`paths_by_pair`); found where left
-    out. Raises InputError (ngpus) where the topology has another number of GPUs, or a protocol that is none.
+    `constants` are those of the topology's GPUs where left out. `paths` are those of the topology, for callers that simulate many
+    algorithms on one machine (`paths_by_pair`); found where left out. Raises InputError (ngpus) where the topology has another
+    number of GPUs.
     """
 
     algo: Algo
     topology: Topology
-    constants: Constants = field(default_factory=Constants)
+    constants: Constants | None = None
     full: bool = False
     paths: Paths | None = None
 
@@ -60,7 +61,7 @@ class Simulator:
 
     @property
     def _protocol(self) -> ProtocolConstants:
-        return self.constants.of(self.algo.proto)
+        return (self.constants or Constants.for_topology(self.topology)).of(self.algo.proto)
 
     @cached_property
     def _paths(self) -> Paths:

@@ -12,8 +12,9 @@ static:
 A threadblock runs all its steps on one tile of every chunk and then on the next. Every edge leads from a tile to the
 same or to a later one, so a cycle over many tiles stays within one: the algorithm deadlocks, for any number of tiles,
 exactly if the graph of a single tile has a cycle. And m = 1 decides for all m: every edge of the graph for m leads,
-in the graph for 1, from the last event of one step's piece to the last event of the other's. Source: sections 4 and 5
-of docs/xml.md (the interpreters' genericOp, waitPeer and flags).
+in the graph for 1, from the last event of one step's piece to the last event of the other's. Which m there are follows from
+the sizes that the file serves (granularity.py). Source: sections 4 and 5 of docs/xml.md (the interpreters' genericOp,
+waitPeer and flags).
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ from typing import NamedTuple
 
 from msccl_xml.errors import format_step
 from msccl_xml.model import Algo, Step, StepType
+from synth.constants import IN_FLIGHT
 from synth.verify.errors import VerifyError
-
-SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
-"""Transfers in flight on one connection: NCCL_STEPS = 8 slots, of which a transfer of Simple takes 4, others 1."""
 
 
 class StepRef(NamedTuple):
@@ -134,7 +133,7 @@ def _add_messages(graph: Graph, algo: Algo) -> None:
             pushes.setdefault((gpu, tb.send, tb.channel), []).append(event)
         if ref.step.type.receives:
             pops.setdefault((tb.recv, gpu, tb.channel), []).append(event)
-    slots = SLOTS[algo.proto]
+    slots = IN_FLIGHT[algo.proto]
     for connection, received in pops.items():
         sent = pushes[connection]
         for k, pop in enumerate(received):

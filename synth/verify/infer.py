@@ -9,6 +9,7 @@ from msccl_xml.model import Algo
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError
 from synth.verify.errors import VerifyError
+from synth.verify.extent import check_extent
 from synth.verify.verify import verify_algo
 
 #: Spellings of all runtimes, without what separates the words.
@@ -25,6 +26,7 @@ def infer_collective(algo: Algo, root: int | None = None) -> Collective:
     The root is `root` if given, else the only rank from which all others (to which all others) are connected, else
     the first of those for which the algorithm verifies. InputError says what to pass where none of this decides.
     """
+    check_extent(algo)
     name = _infer_name(algo)
     if name in SHARED and algo.nchunksperloop % algo.ngpus:
         raise VerifyError(

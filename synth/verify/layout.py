@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msccl_xml.model import Algo, Buffer
 from synth.collective import Collective
 from synth.verify.errors import VerifyError
+from synth.verify.extent import MAX_CHUNKS
 from synth.verify.graph import Program, StepRef
 
 
@@ -109,7 +110,7 @@ def _shared(algo: Algo, collective: Collective, rank: int) -> RankMemory:
 
 def _scratch(algo: Algo, rank: int, start: int) -> range:
     chunks = next(gpu.scratch_chunks for gpu in algo.gpus if gpu.id == rank)
-    return range(start, start + chunks)
+    return range(start, start + min(chunks, MAX_CHUNKS))
 
 
 def check_bounds(program: Program, layout: Layout, *, const_input: bool) -> None:

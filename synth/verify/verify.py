@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msccl_xml.check import check_structure, fused_runs
 from msccl_xml.errors import AlgoError
-from msccl_xml.limits import LIMITS, RUNTIMES, check_limits
-from msccl_xml.model import Algo, StepType
+from msccl_xml.limits import RUNTIMES, check_limits
+from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.verify.errors import VerifyError
+from synth.verify.extent import check_extent
+from synth.verify.granularity import granularities
 from synth.verify.graph import build_graph, list_program, order_events
 from synth.verify.layout import check_bounds, layouts_of
 from synth.verify.races import check_races
@@ -17,21 +19,22 @@ from synth.verify.values import Fused, check_values
 def verify_algo(algo: Algo, collective: Collective, *, runtime: str = "msccl", strict: bool = True) -> None:
     """Raise VerifyError unless `runtime` loads `algo` and every run of it does what `collective` promises.
 
-    Checked, in this order: the structure (msccl_xml.check), the limits of `runtime`, and then for each layout that
+    Checked, in this order: the extent, the structure (msccl_xml.check), the limits of `runtime`, and then for each layout that
     the file claims (in place, out of place): bounds, deadlock, data races, reads of memory that nobody wrote, the
-    result.
+    result; at every size that the runtime would choose the file for.
 
     `strict` asks for two promises of NCCL that many published files break while their result is right: an
     out-of-place call leaves the send buffer alone, and all ranks that receive a sum receive the same bits.
     """
     if runtime not in RUNTIMES:
         raise VerifyError(f"runtime is {runtime!r}, expected one of {' '.join(RUNTIMES)}")
+    check_extent(algo)
     _check_document(algo, collective, runtime)
     layouts = layouts_of(algo, collective)
     fused = _fused(algo) if algo.proto == "Simple" else {}
     for layout in layouts:
         check_bounds(list_program(algo), layout, const_input=strict)
-    for granularity in _granularities(algo):
+    for granularity in granularities(algo, runtime):
         graph = build_graph(algo, granularity)
         order = order_events(graph)
         for layout in layouts:
@@ -62,14 +65,3 @@ def _fused(algo: Algo) -> Fused:
         for run in fused_runs(tb)
         for number in run
     }
-
-
-def _granularities(algo: Algo) -> list[int]:
-    """How many chunks a transfer may hold: from one (large buffers) to as many as the runtimes allow (small ones).
-
-    One decides about deadlocks (graph.py). Accesses can be ordered by a free slot at one granularity and by the size
-    of a message at another, so races are asked about at the powers of two between as well.
-    """
-    counts = [step.count for _, _, _, step in algo.steps() if step.type is not StepType.NOP]
-    largest = min(max(counts, default=1), max(limits.count for limits in LIMITS.values()))
-    return [*(1 << k for k in range(largest.bit_length()) if 1 << k < largest), largest]

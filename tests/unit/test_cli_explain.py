@@ -102,3 +102,38 @@ def test_standard_input_and_the_environment(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((files / "ar.xml").read_bytes())))
     assert main(["explain", "-", "--runtime", "msccl"]) == 0
     assert "NCCL_ALGO=MSCCL,RING,TREE" in capsys.readouterr().out
+
+
+def test_a_configuration_names_the_files_and_their_bounds(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = '<load path="good.xml" minbytes="2097152" proto="LL"/>'
+    Path("config.xml").write_text(f"<msccl_algos>{load}</msccl_algos>", encoding="utf-8")
+    assert main(["explain", "--config", "config.xml", "--out-of-place"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "good.xml: allgather on 2 ranks, LL, 2 chunks, minBytes 2MB, without maxBytes"
+    assert "msccl out of place 2MB..1GB chosen" in lines
+    assert 'msccl to mend: write minbytes="1024" or less in its <load>' in lines
+    assert "set for msccl: MSCCL_CONFIG=config.xml" in lines
+    assert main(["explain", "--config", "config.xml", "--runtime", "msccl", "--json"]) == 0
+    [report] = json.loads(capsys.readouterr().out)["files"]
+    assert set(report["loads"]) == {"msccl"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (["good.xml", "--config", "config.xml"], 2, "give FILEs, or --config"),
+        (["--config", "config.xml", "--runtime", "rccl"], 2, "only msccl does"),
+        (["--config", "none.xml"], 1, "none.xml: cannot be read"),
+        (["--config", "lost.xml"], 1, "nowhere.xml: cannot be read"),
+        (["--config", "good.xml"], 1, "good.xml: 'no <msccl_algos>'"),
+    ],
+)
+def test_configurations_that_do_not_work(
+    files: Path, args: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("lost.xml").write_text('<msccl_algos><load path="nowhere.xml" proto="LL"/></msccl_algos>', encoding="utf-8")
+    Path("config.xml").write_text('<msccl_algos><load path="good.xml" proto="LL"/></msccl_algos>', encoding="utf-8")
+    assert main(["explain", *args]) == code
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1

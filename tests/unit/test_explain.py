@@ -8,7 +8,8 @@ import pytest
 
 from msccl_xml.model import Algo
 from msccl_xml.write import write_algo
-from synth.explain import Answer, Call, FileReport, Question, explain
+from synth.errors import InputError
+from synth.explain import Answer, Call, FileReport, Question, explain, read_config
 from synth.inputs.load import load_topology
 from synth.topology import replicate
 from tests.algos import ring_allgather, ring_allreduce
@@ -210,3 +211,95 @@ def test_text_that_nobody_loads_still_gets_a_report() -> None:
     tabs = ask(content(AR).replace(b" proto", b"\tproto"), KB)
     assert tabs.loads["rccl"].mend == "take out of the file: a tab within a tag (line 1)"
     assert tabs.cost is not None
+
+
+def registered(text: str, *files: tuple[str, bytes], sizes: tuple[int, ...] = (KB,)) -> list[FileReport]:
+    """Reports on the files that a configuration of these <load>s registers, in its order."""
+    config = read_config(f"<msccl_algos>{text}</msccl_algos>".encode(), "my.xml")
+    contents = dict(files)
+    loads = [(one.path, contents[one.path]) for one in config.registrations]
+    return explain(loads, Question(sizes, places=(True,), runtimes=("msccl",), config=config))
+
+
+def test_a_registration_counts_in_place_of_the_file() -> None:
+    """AR says 1 KB to 64 KB, in Simple."""
+    load = '<load path="a.xml" minbytes="4096" maxbytes="1048576" proto="LL128"/>'
+    [report] = registered(load, ("a.xml", content(AR)), sizes=(KB, 4 * KB, 512 * KB, 1024 * KB))
+    told = [answer(report, "msccl", size) for size in (KB, 4 * KB, 512 * KB, 1024 * KB)]
+    assert [one.rule for one in told] == ["minBytes", None, None, "maxBytes"]
+    assert told[0].reason == "1KB (1024 bytes) is below minbytes 4096"
+    assert told[0].mend == 'write minbytes="1024" or less in its <load>'
+    assert told[3].mend == 'write maxbytes="1048577" or more in its <load>'
+    loaded = report.loads["msccl"]
+    assert loaded.needs[0] == "MSCCL_CONFIG=my.xml"
+    assert any("NCCL_PROTO" in need for need in loaded.needs)
+    assert any("registered as LL128, though the file says Simple" in note for note in loaded.caveats)
+
+
+@pytest.mark.parametrize("bound", ["", ' maxbytes="-1"'])
+def test_a_registration_without_an_end_has_no_limit(bound: str) -> None:
+    [report] = registered(f'<load path="a.xml" proto="Simple"{bound}/>', ("a.xml", content(AR)), sizes=(16, 1 << 40))
+    assert all(row.answers["msccl"].chosen for row in report.sizes)
+
+
+def test_scratch_is_made_for_the_size_that_the_file_says() -> None:
+    scratch = replace(AR, gpus=tuple(replace(gpu, scratch_chunks=2) for gpu in AR.gpus))
+    for bound, told in (("65536", False), ("65537", True), ("-1", True)):
+        [report] = registered(f'<load path="a.xml" maxbytes="{bound}" proto="Simple"/>', ("a.xml", content(scratch)))
+        assert any("its scratch is made for" in note for note in report.loads["msccl"].caveats) is told
+
+
+def test_registrations_are_tried_in_their_order_and_four_are_kept() -> None:
+    loads = "".join(
+        f'<load path="{name}.xml" maxbytes="{top}" proto="LL"/>'
+        for name, top in zip("cbade", [2, 3, 4, 9, 9], strict=True)
+    )
+    files = [(f"{name}.xml", content(AR)) for name in "abcde"]
+    reports = registered(loads.replace('"2"', '"2048"').replace('"9"', '"9999"'), *files)
+    assert [report.path for report in reports] == ["c.xml", "b.xml", "a.xml", "d.xml", "e.xml"]
+    assert [report.loads["msccl"].ok for report in reports] == [True] * 4 + [False]
+    assert answer(reports[0], "msccl", KB).chosen
+    assert [answer(report, "msccl", KB).rule for report in reports[1:]] == ["maxBytes", "maxBytes", "order", "order"]
+
+
+def test_one_file_may_be_registered_twice() -> None:
+    loads = '<load path="a.xml" maxbytes="2048" proto="LL"/><load path="a.xml" minbytes="2048" proto="Simple"/>'
+    small, large = registered(loads, ("a.xml", content(AR)), sizes=(KB, 2 * KB))
+    assert [row.answers["msccl"].chosen for row in small.sizes] == [True, False]
+    assert [row.answers["msccl"].chosen for row in large.sizes] == [False, True]
+
+
+def test_bounds_in_another_spelling_are_not_read() -> None:
+    """msccl-tools writes minBytes and maxBytes, which the runtime does not look for."""
+    load = '<load path="a.xml" minBytes="4096" maxBytes="8192" proto="Simple"/>'
+    [report] = registered(load, ("a.xml", content(AR)), sizes=(KB, 1 << 20))
+    assert all(row.answers["msccl"].chosen for row in report.sizes)
+    notes = [note for note in report.loads["msccl"].caveats if "not read" in note]
+    assert notes == [f"{key} is not read in a <load>: write {key.lower()}" for key in ("maxBytes", "minBytes")]
+
+
+def test_other_elements_of_a_configuration_are_passed_over() -> None:
+    text = '<other><load path="x.xml" proto="LL"/></other><!-- one --><load path="a.xml" proto="LL"></load>'
+    config = read_config(f"<x></x><msccl_algos>{text}</msccl_algos><msccl_algos/>".encode(), "my.xml")
+    assert [one.path for one in config.registrations] == ["a.xml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "my.xml: 'no <msccl_algos>'"),
+        ("<algo/>", "my.xml: 'no <msccl_algos>'"),
+        ("<msccl_algos/>", "my.xml: 'no <load>'"),
+        ("<msccl_algos>", "'<msccl_algos> is not closed'"),
+        ("<msccl_algos></algo>", "my.xml: line 1: '</algo>'"),
+        ('<?xml version="1.0"?>\n<msccl_algos/>', "my.xml: line 1: .*, expected what microsoft/msccl can read"),
+        ('<msccl_algos>\n<load proto="LL"/></msccl_algos>', "line 2: <load> path: None"),
+        ('<msccl_algos>\n<load path="a"/></msccl_algos>', "line 2: <load> proto: None, .*crashes"),
+        ('<msccl_algos><load path="a" proto="ll"/></msccl_algos>', "proto: 'll', expected Simple or LL or LL128"),
+        (f"<msccl_algos>{'<load />' * 1025}</msccl_algos>", "expected at most 1024"),
+    ],
+)
+def test_what_keeps_msccl_from_starting_is_named(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as error:
+        read_config(text.encode(), "my.xml")
+    assert "\n" not in str(error.value)

@@ -198,7 +198,7 @@ LONG = {
     "uneven-pair-ll": (uneven_pair(), graphs.line(2, 3.0), 1 << 25),
     "uneven-pair-ll128": (uneven_pair("LL128"), graphs.line(2, 9.0), 1 << 28),
     "uneven-pair-simple": (uneven_pair("Simple"), graphs.line(2, 20.0), 1 << 29),
-    "uneven-pair-late": (uneven_pair(), graphs.line(2, 10.0, 40.0), 1 << 25),
+    "uneven-pair-late": (uneven_pair(), graphs.line(2, 5.0, 40.0), 1 << 25),
     "offset-pair-ll": (offset_pair("LL"), graphs.line(2, 15.0), 1 << 25),
     "offset-pair-simple": (offset_pair("Simple"), graphs.line(2, 30.0), 1 << 29),
     "uneven-ring": (ring_allreduce(4, "LL"), uneven_ring(3.0), 1 << 25),
