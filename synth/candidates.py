@@ -9,13 +9,15 @@ from synth.collective import SHARED, Collective, CollectiveName
 from synth.instance import Instance
 
 #: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
-MAX_TRANSFERS = 9_000
+MAX_TRANSFERS = 10_000
 #: The same where every chunk has one destination: routes are short, and loads even with few of them.
 MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
-MAX_GREEDY_TRANSFERS = 4_000
+MAX_GREEDY_TRANSFERS = 5_000
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
 LATENCY_BOUND_BYTES = 64 << 10
+#: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
+_FEWEST_CUTS = 4
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
 
@@ -102,6 +104,9 @@ def candidates(
         # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
         each = [count for count in small if count >= instance.num_ranks][:1]
         coarse = [counts[0], *(each if collective.name is CollectiveName.ALLREDUCE else []), *coarse]
+    if thorough:
+        # Where only the schedule counts, a finer cut pays even if a chunk's time is far below its latency.
+        coarse = [*coarse, *small[:_FEWEST_CUTS]]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
 

@@ -192,7 +192,7 @@ def test_the_report_has_the_fields_of_the_contract(fake: FakePipeline, capsys: p
 USAGE = {
     "no topology": ["allgather"],
     "an option that there is none of": ["allgather", "--topo", "pair.json", "--sise", "1KB"],
-    "a strategy that there is none of": ["allgather", "--topo", "pair.json", "--strategy", "flow"],
+    "a strategy that there is none of": ["allgather", "--topo", "pair.json", "--strategy", "rings"],
     "a protocol that there is none of": ["allgather", "--topo", "pair.json", "--protocol", "LL64"],
     "a runtime that there is none of": ["allgather", "--topo", "pair.json", "--runtime", "nccl"],
     "a solver that there is none of": ["allgather", "--topo", "pair.json", "--solver", "abacus"],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from synth.baselines import BASELINES
 from synth.build import build_instance
+from synth.errors import InputError
 from synth.paths import find_paths
 from synth.request import Progress, Request
 from synth.search import Clock, Ledger, Scored, Search
@@ -101,3 +103,21 @@ def test_the_milp_cuts_as_finely_as_it_can_still_be_solved() -> None:
     assert {entry.candidate.strategy for entry in scored} == {"milp"}
     assert min(counts) == 1
     assert max(counts) > 1
+
+
+def test_flow_is_for_chunks_with_one_destination() -> None:
+    flows, _, _ = searched(request(ring(4), "alltoall", MB, strategy="flow"))
+    assert {entry.candidate.strategy for entry in flows} == {"flow"}
+    assert {entry.solution.strategy for entry in flows} == {"flow"}
+    with pytest.raises(InputError, match="trees: allgather has chunks for several ranks"):
+        searched(request(ring(4), "allgather", MB, strategy="flow"))
+
+
+def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> None:
+    """Wherever a clock ends the search, small and large buffers have had about the same of it."""
+    job = request(ring(4), "allreduce", KB, 1 << 30)
+    plan = Search(job, find_paths(ring(4)), Ledger(), lambda _: None)._plan()
+    known = [candidate for candidate in plan if candidate.strategy in BASELINES]
+    assert plan[: len(known)] == known
+    first = plan[len(known) : len(known) + 4]
+    assert len({candidate.anchor_bytes for candidate in first}) == 4

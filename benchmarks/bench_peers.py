@@ -1,0 +1,137 @@
+"""What synth reaches beside its peers and beside the machines' own limits: the tables of docs/peers.md.
+
+    python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
+    python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
+
+Each prints a table in Markdown. Seconds are wall clock of one request, search to verified files, imports left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from synth.baselines import BaselineOptions, build
+from synth.collective import CollectiveName
+from synth.errors import SynthError
+from synth.inputs.load import load_topology
+from synth.pipeline import available_cores, synthesize
+from synth.request import Request, Result
+from synth.simulate import Simulator
+from synth.topology import Topology, replicate
+
+GB = 1 << 30
+MACHINES = (
+    "dgx1",
+    "ndv2",
+    "ndv2*2",
+    "dgx2",
+    "dgx-a100",
+    "dgx-a100*2",
+    "dgx-h100",
+    "mi250",
+    "mi300x",
+    "pcie-2x2-nvlink",
+    "pcie8-1nic",
+    "mesh-4x4",
+    "mesh-3x3",
+)
+COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
+
+
+def answer(
+    topology: Topology, collective: str, size: int, objective: str, limit_s: float = 60.0
+) -> tuple[Result, float]:
+    """One request by default options but these, and the seconds that it took."""
+    request = Request(
+        topology=topology,
+        collective=CollectiveName(collective),
+        root=None,
+        min_bytes=size,
+        max_bytes=size,
+        single_size=True,
+        runtime="msccl",
+        strategy="auto",
+        protocol=None,
+        instances=None,
+        chunks=None,
+        max_threadblocks=None,
+        sketch=None,
+        time_limit_s=limit_s,
+        seed=0,
+        inplace=None,
+        solver="auto",
+        objective=objective,
+        jobs=available_cores(),
+    )
+    began = time.perf_counter()
+    result = synthesize(request)
+    return result, time.perf_counter() - began
+
+
+def targets(folder: Path) -> Iterator[str]:
+    """A line for every row of the folder's targets.csv."""
+    yield "| instance | collective | bytes | best of peers, us | by, seconds | bound, us | synth, us | of the best | seconds |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    with open(folder / "targets.csv", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            topology = load_topology(str(folder / "instances" / f"{row['instance']}.json"))
+            size, best_us = int(row["buffer_bytes"]), float(row["best_us"])
+            result, seconds = answer(topology, row["collective"], size, "schedule")
+            (line,) = result.sizes
+            by = f"{row['best_by']}, {float(row['best_solve_seconds']):.3g}"
+            yield (
+                f"| {row['instance']} | {row['collective']} | {size} | {best_us:g} | {by} | {line.bound_us:.4g} "
+                f"| {line.schedule_us:.5g} | {line.schedule_us / best_us:.3f} | {seconds:.1f} |"
+            )
+
+
+def machines(names: Sequence[str]) -> Iterator[str]:
+    """A line for every machine and collective at 1 GB."""
+    yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | over ring, tree | seconds |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in names:
+        base, _, nodes = name.partition("*")
+        topology = replicate(load_topology(base), int(nodes or 1))
+        for collective in COLLECTIVES:
+            result, seconds = answer(topology, collective, GB, "time")
+            (line,) = result.sizes
+            rival = rival_us(topology, collective)
+            gain = f"{rival / line.time_us:.2f}" if rival else "-"
+            yield (
+                f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {line.bound_us / line.schedule_us:.3f} "
+                f"| {line.bound_us / line.time_us:.3f} | {gain} | {seconds:.1f} |"
+            )
+
+
+def rival_us(topology: Topology, collective: str) -> float | None:
+    """The better of the NCCL-like ring and double tree at 1 GB in the simulator; None where neither exists."""
+    times = []
+    for name in ("ring", "tree"):
+        try:
+            built = build(name, topology, CollectiveName(collective), GB, BaselineOptions())
+            times.append(Simulator(built.algo, topology).time_us(GB))
+        except SynthError:
+            continue
+    return min(times, default=None)
+
+
+def main() -> None:
+    """Print the table that the command line names, line by line as it comes."""
+    match sys.argv[1:]:
+        case ["targets", folder]:
+            lines = targets(Path(folder))
+        case ["machines", *names]:
+            lines = machines(names or MACHINES)
+        case _:
+            raise SystemExit(__doc__)
+    for line in lines:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
