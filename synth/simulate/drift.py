@@ -57,6 +57,7 @@ class Drift:
             for block in group:
                 leaps[block] = min(round(pace * time_us), last - 1 - ahead)
         leap(engine, leaps, time_us)
+        engine.ask_again()
 
 
 def _tiles_per_us(ends: list[float]) -> float | None:

@@ -220,6 +220,13 @@ class Engine:
         for waiter in self.flag_waiters.pop(block, ()):
             self._go(waiter)
 
+    def ask_again(self) -> None:
+        """Have every threadblock that waits for a flag look at it once more: it may have been leapt over."""
+        waiting, self.flag_waiters = self.flag_waiters, defaultdict(list)
+        for blocks in waiting.values():
+            for block in blocks:
+                self._go(block)
+
     def _record(self, block: int) -> None:
         if len(self.activities) >= self.trace:
             self.cut = True

@@ -13,11 +13,12 @@ from synth.baselines import BaselineOptions, build
 from synth.bounds import ingress_bound
 from synth.collective import CollectiveName
 from synth.errors import InputError, NoAnswerError
+from synth.inputs.load import load_topology
 from synth.paths import find_paths
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.engine import Engine
 from synth.simulate.leap import leap
-from synth.topology import Topology
+from synth.topology import Topology, replicate
 from tests import graphs
 from tests.algos import (
     RIGHT,
@@ -310,3 +311,12 @@ def test_a_trace_is_cut_where_it_would_be_too_long() -> None:
     assert len(trace.activities) == 10
     whole = Simulator(ring_allreduce(4), graphs.ring(4)).trace(64 << 20)
     assert trace.activities == whole.activities[:10]
+
+
+def test_who_waits_for_a_flag_that_a_leap_passes_goes_on() -> None:
+    """Two boxes of bridged pairs: groups leapt by their own paces pass what threadblocks of others wait for."""
+    topology = replicate(load_topology("pcie-2x2-nvlink"), 2)
+    size = 64 << 20
+    built = build("all-pairs", topology, CollectiveName.ALLREDUCE, size, BaselineOptions(protocol="LL"))
+    leapt, whole = (Simulator(built.algo, topology, full=full).time_us(size) for full in (False, True))
+    assert leapt == pytest.approx(whole, rel=0.02)
