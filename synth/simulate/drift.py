@@ -1,7 +1,7 @@
 """Leaping over tiles by average paces, for runs whose state never comes back.
 
-Threadblocks that share a connection stay within its room of each other: they are a group with one pace. A group that only others
-wait for goes ahead of them, at a pace of its own, until it is through; the state of the whole then never repeats, though each
+Threadblocks that share a connection stay within its room of each other, and those that wait for each other's flags cannot part
+either: they are a group with one pace. A group that only others wait for goes ahead of them, at a pace of its own, until it is through; the state of the whole then never repeats, though each
 group does the same over and over. Paces are measured over some tiles, and all groups are put on by the same time, each by its
 pace times that time, in whole tiles: each may be wrong by half a tile. So this is done only where there are very many tiles.
 """
@@ -9,6 +9,10 @@ pace times that time, in whole tiles: each may be wrong by half a tile. So this 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from synth.simulate.leap import leap
 
@@ -73,23 +77,25 @@ def _tiles_per_us(ends: list[float]) -> float | None:
 
 
 def _groups(program: Program) -> list[list[int]]:
-    """The threadblocks joined by connections, directly or through others; groups by first threadblock."""
-    group = list(range(len(program.blocks)))
+    """The threadblocks that hold each other up, by connections or by flags; groups by first threadblock.
 
-    def root(block: int) -> int:
-        while group[block] != block:
-            group[block] = group[group[block]]
-            block = group[block]
-        return block
-
+    Both ends of a connection do, and all those that wait for each other's flags in a circle: the strong components of who holds up
+    whom. Who only waits for a flag never holds up the one that sets it.
+    """
+    holds = []
     users: dict[int, int] = {}
     for number, block in enumerate(program.blocks):
         for connection in (block.send, block.recv):
             if connection >= 0:
-                one, other = root(users.setdefault(connection, number)), root(number)
-                group[max(one, other)] = min(one, other)
+                other = users.setdefault(connection, number)
+                holds += [(number, other), (other, number)]
+        holds += [(wait.tb, number) for operation in block.operations for wait in operation.waits]
+    size = len(program.blocks)
+    ends = np.array(holds, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    _, component = connected_components(graph, directed=True, connection="strong")
     joined: dict[int, list[int]] = {}
     for number, block in enumerate(program.blocks):
         if block.operations:
-            joined.setdefault(root(number), []).append(number)
+            joined.setdefault(int(component[number]), []).append(number)
     return list(joined.values())
