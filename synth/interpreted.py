@@ -48,18 +48,19 @@ def channels_needed(instance: Instance, used: Iterable[int], protocol: str) -> d
     }
 
 
-def as_interpreted(instance: Instance, protocol: str, channels: int | None = None) -> Instance:
-    """The instance with every path as so many connections of a protocol (None: as many as its bandwidth needs).
+def as_interpreted(instance: Instance, protocol: str, used: Iterable[int] | None = None) -> Instance:
+    """The instance with every path as so many connections of a protocol as its bandwidth needs, if those of `used` share the links
+    (None: all of them).
 
     Links of the instance keep their index; those of the connections follow, in order of path. Raises InputError for a protocol
     that nobody has.
     """
     constants = Constants.for_topology(instance.topology).of(protocol)
-    needed = channels_needed(instance, range(len(instance.paths)), protocol)
+    needed = channels_needed(instance, range(len(instance.paths)) if used is None else used, protocol)
     first = len(instance.topology.links)
     paths = []
     for before, path in zip(instance.paths, under_protocol(instance, protocol).paths, strict=True):
-        count = channels or max(1, math.ceil(needed[path.index]))
+        count = max(1, math.ceil(needed.get(path.index, 1)))
         paths.append(_path(path, before.alpha_us, first + path.index, constants, count))
     links = tuple(Link(_gpu(instance, path.src), _gpu(instance, path.dst), CONNECTION, 1.0, 0.0) for path in paths)
     return replace(
@@ -78,7 +79,8 @@ def as_described(instance: Instance) -> Instance:
     for path in instance.paths:
         both = [pair for pair in zip(path.links, path.occupancy, strict=True) if pair[0] < kept]
         own = tuple(link for link, _ in both)
-        paths.append(replace(path, links=own, occupancy=tuple(occupancy for _, occupancy in both)))
+        occupied = tuple(occupancy for _, occupancy in both)
+        paths.append(replace(path, links=own, occupancy=occupied, message_us_per_byte=0.0))
     symmetries = tuple(replace(symmetry, links=symmetry.links[:kept]) for symmetry in instance.symmetries)
     return replace(
         instance, topology=replace(instance.topology, links=links), paths=tuple(paths), symmetries=symmetries
@@ -98,6 +100,7 @@ def _path(path: Path, back_us: float, link: int, protocol: ProtocolConstants, ch
         alpha_us=max(0.0, path.alpha_us + protocol.step_us - gap_us),
         links=(*path.links, link),
         occupancy=(*path.occupancy, (gap_us, per_byte)),
+        message_us_per_byte=per_byte * channels,
     )
 
 

@@ -55,6 +55,8 @@ class Path:
     variants: int = 1
     """How many equal paths the two ranks have. A runtime rotates over them: a connection on channel c takes the one whose
     `variant` is c modulo `variants`."""
+    message_us_per_byte: float = 0.0
+    """What a byte of one message takes at least, where a path is several connections and one message goes over one of them."""
 
     def busy_us(self, message_bytes: float) -> tuple[float, ...]:
         """How long a message occupies each link of the path, in the order of `links`."""
@@ -62,7 +64,7 @@ class Path:
 
     def latency_us(self, message_bytes: float) -> float:
         """From the start of a message to its arrival: every alpha once, and the slowest link's occupancy (cut-through)."""
-        return self.alpha_us + max(self.busy_us(message_bytes))
+        return self.alpha_us + max(*self.busy_us(message_bytes), message_bytes * self.message_us_per_byte)
 
 
 def find_paths(topology: Topology) -> tuple[Path, ...]:

@@ -35,6 +35,8 @@ from synth.workers import in_parallel
 
 #: A candidate is judged at sizes up to this factor from the one it was solved at.
 _REACH = 1 << 8
+#: Of the time limit, what the search may take; the rest is for simulating what it found.
+_SEARCH_SHARE = 0.6
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
@@ -108,7 +110,7 @@ class Search:
         self.ledger.rest()
         answers = in_parallel(self._jobs(plan), _solved, self, plan)
         for number, candidate in enumerate(plan):
-            if scored and self.ledger.elapsed_s() > self.request.time_limit_s:
+            if scored and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
                 self.notes.append(
                     f"--time-limit ended the search after {number} of {len(plan)} candidates; "
                     "another run may end at another"
@@ -341,7 +343,8 @@ class Clock:
     def estimate_us(self, size_bytes: int, protocol: str) -> float:
         """What an interpreter would take for it, launch included: an estimate, for choosing what to simulate."""
         if protocol not in self.interpreted:
-            instance = as_interpreted(self.solution.instance, protocol)
+            used = {send.path for send in self.solution.schedule.sends}
+            instance = as_interpreted(self.solution.instance, protocol, used)
             self.interpreted[protocol] = (instance, self.replay.on(instance))
         instance, replay = self.interpreted[protocol]
         launch_us = Constants.for_topology(self.solution.instance.topology).of(protocol).launch_us

@@ -1,9 +1,10 @@
 """Leaping over tiles by average paces, for runs whose state never comes back.
 
 Threadblocks that share a connection stay within its room of each other, and those that wait for each other's flags cannot part
-either: they are a group with one pace. A group that only others wait for goes ahead of them, at a pace of its own, until it is through; the state of the whole then never repeats, though each
-group does the same over and over. Paces are measured over some tiles, and all groups are put on by the same time, each by its
-pace times that time, in whole tiles: each may be wrong by half a tile. So this is done only where there are very many tiles.
+either: they are a group with one pace. A group that only others wait for goes ahead of them, at a pace of its own, until it is
+through; the state of the whole then never repeats, though each group does the same over and over. Paces are measured over some
+tiles, and all groups are put on by the same time, each by its pace times that time, in whole tiles: each may be wrong by half.
+So this is done only where there are very many tiles.
 """
 
 from __future__ import annotations
