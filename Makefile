@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 PYTEST_ARGS ?=
 TOPO ?= dgx1.json
+CUDA ?= cuda
 # pytest ends in 5 where no test bears the mark.
 NONE_IS_FINE := [ $$? -eq 5 ]
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -35,8 +36,18 @@ test-slow: $(VENV)/.test ## Run the tests that take minutes
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" $(PYTEST_ARGS) || $(NONE_IS_FINE)
 
 .PHONY: gpu
-gpu: $(VENV)/.run ## Run the tests that need an NVIDIA GPU (installs torch)
-	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS) || $(NONE_IS_FINE)
+gpu: $(VENV)/.gpu ## Run the tests that need an NVIDIA GPU (installs torch and NVIDIA's bindings; CUDA=cuda12 for older drivers)
+	$(BIN)/python -m pytest -n 0 -m gpu $(PYTEST_ARGS) || $(NONE_IS_FINE)
+
+# Where the nightly job keeps its history and its reports; `make clean` leaves it alone if it is elsewhere.
+NIGHTLY ?= out/nightly
+SUITE ?= nightly
+
+.PHONY: nightly
+nightly: $(VENV)/.main ## Run the nightly suite, compare it with the night before, and write the report (SUITE=quick for a look)
+	@mkdir -p $(NIGHTLY)
+	$(BIN)/synth bench run --suite $(SUITE) --store $(NIGHTLY)/history.sqlite --report $(NIGHTLY)/report.html \
+		--markdown $(NIGHTLY)/report.md --junit $(NIGHTLY)/junit.xml
 
 .PHONY: clean
 clean: ## Remove .venv, out/ and all caches
@@ -60,3 +71,7 @@ $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[run,test]'
 	@touch $@ $(VENV)/.test $(VENV)/.main
+
+$(VENV)/.gpu: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[run,$(CUDA),test]'
+	@touch $@ $(VENV)/.run $(VENV)/.test $(VENV)/.main

@@ -16,6 +16,9 @@ MAX_DIRECT_TRANSFERS = 4_000
 MAX_GREEDY_TRANSFERS = 5_000
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
 LATENCY_BOUND_BYTES = 64 << 10
+#: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
+JOINT = "joint"
+_MOST_JOINT_RANKS = 32
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
@@ -130,6 +133,13 @@ def interpreted_candidates(
         tried.append(("greedy", coarse))
     admissible = [pair for pair in tried if pair[1] in counts and _small(instance, *pair)]
     return [Candidate(name, count, buffer_bytes, VIEW) for name, count in dict.fromkeys(admissible)]
+
+
+def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """allreduce with free roots, where ranks may not be equal: the finest cut, since its pipeline is as long as two trees."""
+    if instance.collective.name is not CollectiveName.ALLREDUCE or instance.num_ranks > _MOST_JOINT_RANKS:
+        return []
+    return [Candidate(JOINT, count, buffer_bytes) for count in worthwhile_counts(instance, counts, buffer_bytes, 1)]
 
 
 def _small(instance: Instance, strategy: str, count: int) -> bool:

@@ -26,7 +26,7 @@ from synth.topology import DeviceKind, Link, Topology
 from synth.units import transfer_us
 
 #: What crossing a device costs when the nearest connection is sought: networks before NICs before CPUs before switches.
-_DISTANCE = {
+DISTANCE = {
     DeviceKind.NETWORK: 10**9,
     DeviceKind.NIC: 10**7,
     DeviceKind.CPU: 10**5,
@@ -164,7 +164,7 @@ def _paths_from(topology: Topology, start: str) -> dict[int, list[tuple[int, ...
                 continue
             if _leaves_foreign_box(topology, start, topology.links[index]):
                 continue
-            reached = here + _DISTANCE[kind]
+            reached = here + DISTANCE[kind]
             if there not in distance or reached < distance[there]:
                 distance[there] = reached
                 tight[there] = [index]

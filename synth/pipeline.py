@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msccl_xml.model import Algo
-from synth.bounds import Bound, ingress_bound
+from synth.bounds import Bound, bound_of
 from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
@@ -122,8 +122,8 @@ def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: i
 
 
 def _bound(request: Request, search: Search, scored: Sequence[Scored]) -> Bound:
-    """The ingress bound, or what a tree packing proved over all paths of the machine where that says more."""
-    best = ingress_bound(request.topology, search.collective(1), search.paths)
+    """The best bound of the machine, or what a tree packing proved over all its paths where that says more."""
+    best = bound_of(request.topology, search.collective(1), search.paths)
     for entry in scored:
         solution = entry.solution
         whole = len(solution.instance.paths) == len(search.paths)

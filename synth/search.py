@@ -11,7 +11,17 @@ from functools import cached_property
 
 from synth.baselines import BASELINES, Machine
 from synth.build import build_instance
-from synth.candidates import Candidate, anchors, candidates, interpreted_candidates, transfers_of, worthwhile_counts
+from synth.candidates import (
+    JOINT,
+    LATENCY_BOUND_BYTES,
+    Candidate,
+    anchors,
+    candidates,
+    interpreted_candidates,
+    joint_candidates,
+    transfers_of,
+    worthwhile_counts,
+)
 from synth.chunks import chunk_counts, divides, range_sizes
 from synth.collective import ROOTED, SHARED, Collective
 from synth.constants import Constants
@@ -204,6 +214,8 @@ class Search:
             plan += interpreted_candidates(instance, request.strategy, counts, size, thorough=thorough)
         if size == sizes[-1] and request.strategy in ("auto", "trees", "flow"):
             plan += [Candidate(plan[0].strategy, count, size) for count in _largest_counts(instance, counts, size)]
+        if size == sizes[-1] and size > LATENCY_BOUND_BYTES and request.strategy in ("auto", "trees"):
+            plan += joint_candidates(instance, counts, size)
         if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
             plan.append(Candidate("milp", counts[0], size))
         return plan
@@ -260,6 +272,10 @@ class Search:
         instance = self._instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
         options = StrategyOptions(seed=self.request.seed, solver=self.request.solver, time_limit_s=left)
+        if candidate.strategy == JOINT:
+            joint = self.stages.joint(instance)
+            self.ledger.enter("scoring")
+            return joint
         chosen = strategy(candidate.strategy, options)
         whole = candidate.view is None
         solution = self.stages(instance, chosen) if whole else self._for_interpreter(instance, candidate, chosen)

@@ -17,6 +17,7 @@ from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
+from synth.routing.joint import JointRouting
 from synth.scheduling import Scheduling
 from synth.timing import check_routing, check_schedule
 
@@ -124,6 +125,17 @@ class Stages:
         halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
         composed = (halves, rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
+
+    def joint(self, instance: Instance) -> Solution:
+        """An allreduce whose roots are free: routed as one, and pipelined from its sums to its copies."""
+        self.watch("routing")
+        joint = JointRouting()(instance)
+        routing = Routing(compose_routings(joint.up, joint.down).transfers, joint.load_us)
+        check_routing(joint.instance, routing)
+        self.watch("ordering")
+        ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
+        routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
+        return self._finish(joint.instance, routed, routing, ordered)
 
     def _ordered(self, instance: Instance, routed: Routed) -> tuple[Schedule, str]:
         """The best ordering of a routing in broadcast form, the one it was found in included."""

@@ -18,7 +18,6 @@ JUDGES = frozenset({"verify", "explain", "simulate", "execute"})
 #: Values and pure functions of values: they know nothing but each other.
 VALUES = frozenset(
     {
-        "bounds",
         "candidates",
         "check_links",
         "check_places",
@@ -61,14 +60,17 @@ BASELINES = VALUES | {"lowering"}
 ARROWS: dict[str, frozenset[str]] = {
     "": frozenset(),
     **dict.fromkeys(VALUES, VALUES),
+    "bounds": VALUES | {"milp"},
+    "check_topology": VALUES | {"bounds"},
     "milp": VALUES,
     **{stage: VALUES | {"milp"} for stage in STAGES},
     **dict.fromkeys(JUDGES, VALUES),
     "inputs": VALUES,
     "probe": VALUES | {"inputs"},
     "baselines": BASELINES,
-    **dict.fromkeys(PIPELINE, VALUES | STAGES | JUDGES | PIPELINE | {"milp", "baselines"}),
-    "cli": VALUES | JUDGES | {"cache", "pipeline", "inputs", "probe", "baselines", ""},
+    **dict.fromkeys(PIPELINE, VALUES | STAGES | JUDGES | PIPELINE | {"bounds", "milp", "baselines"}),
+    "bench": VALUES | {"pipeline", "inputs", "simulate", "verify", "baselines", ""},
+    "cli": VALUES | JUDGES | {"bench", "bounds", "cache", "pipeline", "inputs", "probe", "baselines", ""},
     "__main__": frozenset({"cli"}),
 }
 #: Who may use what comes from outside, where not everybody may.
@@ -80,12 +82,24 @@ DOORS: dict[str, frozenset[str]] = {
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "torch": frozenset({"execute", "probe"}),
+    "cuda": frozenset({"execute"}),
     "pynvml": frozenset({"probe"}),
 }
 #: Not a solver but an algorithm on graphs, like those of scipy.sparse.csgraph: open to all.
 OPEN = frozenset({"scipy.optimize.linear_sum_assignment"})
 #: Parts that read or write files of the runtimes, or judge them.
-USES_MSCCL_XML = JUDGES | {"lowering", "baselines", "cache", "known", "request", "pipeline", "solve", "trial", "cli"}
+USES_MSCCL_XML = JUDGES | {
+    "lowering",
+    "baselines",
+    "cache",
+    "known",
+    "request",
+    "pipeline",
+    "solve",
+    "trial",
+    "bench",
+    "cli",
+}
 
 
 class Source:

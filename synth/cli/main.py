@@ -14,9 +14,12 @@ import click
 
 from synth import __version__
 from synth.cli import output
+from synth.cli.bench import bench
+from synth.cli.bound import bound
 from synth.cli.collectives import COMMANDS
 from synth.cli.explain import explain
 from synth.cli.probe import probe
+from synth.cli.run import run as run_file
 from synth.cli.simulate import simulate
 from synth.cli.topo import topo
 from synth.cli.verify import verify
@@ -38,7 +41,7 @@ def cli() -> None:
     """
 
 
-for _command in (*COMMANDS, verify, explain, simulate, topo, probe):
+for _command in (*COMMANDS, verify, bound, explain, simulate, run_file, topo, probe, bench):
     cli.add_command(_command)
 
 

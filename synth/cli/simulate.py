@@ -159,9 +159,9 @@ class Run:
     @cached_property
     def bound(self) -> Bound | None:
         """What no algorithm can beat; None where the file does not tell its collective."""
-        from synth.bounds import ingress_bound
+        from synth.bounds import bound_of
 
-        return None if self.collective is None else ingress_bound(self.topology, self.collective, self.paths)
+        return None if self.collective is None else bound_of(self.topology, self.collective, self.paths)
 
     def pictures(self, rows: list[SizeRow]) -> dict[str, str]:
         """The texts of --trace and --plot by path, both of the largest size."""

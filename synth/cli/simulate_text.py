@@ -41,13 +41,13 @@ def rows_text(rows: Sequence[SizeRow], collective: Collective | None, remarks: S
     redop = "sum" if collective is not None and collective.name in COMBINING else "none"
     names = list(rows[0].against) if rows else []
     lines = [
-        "#" + _line("size", "count", "type", "redop", ("time", "algbw", "busbw"), names)[1:],
-        "#" + _line("(B)", "(elements)", "", "", ("(us)", "(GB/s)", "(GB/s)"), ["(speed-up)"] * len(names))[1:],
+        "#" + table_line("size", "count", "type", "redop", ("time", "algbw", "busbw"), names)[1:],
+        "#" + table_line("(B)", "(elements)", "", "", ("(us)", "(GB/s)", "(GB/s)"), ["(speed-up)"] * len(names))[1:],
     ]
     for row in rows:
-        figures = (_time(row.time_us), f"{row.algbw_GBps:.2f}", f"{row.busbw_GBps:.2f}")
+        figures = (time_text(row.time_us), f"{row.algbw_GBps:.2f}", f"{row.busbw_GBps:.2f}")
         others = [f"{row.against[name] / row.time_us:.2f}x" for name in names]
-        line = _line(str(row.bytes), str(row.count), "float", redop, figures, others)
+        line = table_line(str(row.bytes), str(row.count), "float", redop, figures, others)
         lines.append(line if row.note is None else f"{line}  # {row.note}")
     return "\n".join([*lines, *(f"# {remark}" for remark in remarks)])
 
@@ -96,12 +96,13 @@ def count_of(collective: Collective | None, num_ranks: int, size_bytes: int) -> 
     return element_count(CollectiveName.ALLREDUCE if collective is None else collective.name, num_ranks, size_bytes)
 
 
-def _line(size: str, count: str, kind: str, redop: str, figures: Sequence[str], others: Sequence[str]) -> str:
+def table_line(size: str, count: str, kind: str, redop: str, figures: Sequence[str], others: Sequence[str]) -> str:
+    """One line of the table: the columns that nccl-tests has, and `others` behind them."""
     time, algbw, busbw = figures
     line = f"{size:>13}  {count:>12}  {kind:>8}  {redop:>6}  {time:>9}  {algbw:>7}  {busbw:>7}"
     return line + "".join(f"  {other:>12}" for other in others)
 
 
-def _time(time_us: float) -> str:
+def time_text(time_us: float) -> str:
     """As many digits as nccl-tests prints."""
     return f"{time_us:.{0 if time_us >= 10_000 else 1 if time_us >= 100 else 2}f}"

@@ -1,4 +1,4 @@
-"""What no algorithm can beat on a machine: how fast data can enter or leave GPUs, and how far apart they are.
+"""A bound at once: how fast data can enter or leave single GPUs and islands of them, and how far apart they are.
 
 The ingress bound (docs/formulation.md, eq. 15): a set S of GPUs that has to take in D bytes over links that together let B bytes a
 microsecond in (the minimum cut from everybody else, on the links that paths use) needs at least D / B. It is evaluated for
@@ -13,31 +13,18 @@ over any parting of the ranks into k sets, every byte enters k - 1 of them on it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
+from synth.bounds.value import Bound
 from synth.collective import Collective, CollectiveName
 from synth.paths import Path, distances
 from synth.topology import Topology
 
 #: Capacities are whole numbers for SciPy's max-flow: the widest cut is scaled to this, well inside 32 bits.
 _SCALE = 1 << 28
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A lower bound for any buffer: `latency_us`, and `us_per_byte` times the buffer as nccl-tests counts it."""
-
-    latency_us: float
-    us_per_byte: float
-    what: str
-
-    def time_us(self, buffer_bytes: float) -> float:
-        """No algorithm takes less for a buffer of `buffer_bytes`."""
-        return max(self.latency_us, self.us_per_byte * buffer_bytes)
 
 
 def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Path]) -> Bound:
@@ -51,7 +38,7 @@ def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Pa
                 if us_per_byte > best * (1 + 1e-9):
                     best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
     if collective.name is CollectiveName.ALLREDUCE and collective.num_ranks > 1:
-        for name, sets in _partings(topology, paths):
+        for name, sets in partings(topology, paths):
             rate = sum(_bytes_per_us(topology, paths, ranks, reverse=False) for ranks in sets)
             us_per_byte = 2 * (len(sets) - 1) / rate
             if us_per_byte > best * (1 + 1e-9):
@@ -60,7 +47,7 @@ def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Pa
     return Bound(_latency_us(topology, collective, paths), best, what)
 
 
-def _partings(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, list[frozenset[int]]]]:
+def partings(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, list[frozenset[int]]]]:
     """Ways to part the ranks that machines suggest: each by itself, and into islands joined by paths wider than some width."""
     partings = [("single GPUs", [frozenset({rank}) for rank in range(topology.num_ranks)])]
     # Boxes are islands even where a NIC that all of a box shares is as wide as a link inside.
@@ -84,7 +71,7 @@ def _islands(num_ranks: int, paths: Sequence[Path]) -> list[frozenset[int]]:
 def _sets(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, frozenset[int]]]:
     """Every set of every parting that somebody is outside of, with a name for it."""
     sets: dict[frozenset[int], str] = {}
-    for _, parts in _partings(topology, paths):
+    for _, parts in partings(topology, paths):
         for ranks in parts:
             if len(ranks) < topology.num_ranks:
                 sets.setdefault(ranks, "+".join(topology.gpus[rank].id for rank in sorted(ranks)))

@@ -1,0 +1,176 @@
+"""What changed between two runs, and what of it is worse.
+
+A regression is: an answer or a verification lost, optimality lost, a worse schedule, a simulated time beyond the tolerance, a stage
+or a synthesis that takes more reference workloads than the tolerance allows, and, between two runs of one code, any difference in
+a deterministic column. Figures that got better are told too. A case whose machine or request changed is compared with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from synth.bench.values import LEFT_OUT, OK, VERIFY, JobRecord, Record, Tolerances
+
+WORSE, BETTER, CHANGED = "worse", "better", "changed"
+#: Columns that two runs of one code agree in; the others name the case.
+DETERMINISTIC = tuple(
+    field.name
+    for field in fields(Record)
+    if field.name not in ("case", "job", "machine", "collective", "bytes", "strategy", "seed", "instance_hash")
+)
+#: Reference workloads (some 30 ms each) that a stage over all syntheses, or one synthesis, has to grow by to be told: below, it is
+#: noise of the clock and of imports.
+_LEAST_GROWTH = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is not as before: `kind` is worse, better or changed; `subject` a case, a synthesis or a stage."""
+
+    kind: str
+    what: str
+    subject: str
+    before: str
+    after: str
+
+    @property
+    def line(self) -> str:
+        """`worse: schedule: dgx1/allreduce/1MB/auto/0: 12.1 us -> 13.5 us (+11.6%)`."""
+        return f"{self.kind}: {self.what}: {self.subject}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All changes between two runs, worse ones first; `new` and `gone` are cases, `others` those that cannot be compared."""
+
+    changes: tuple[Change, ...]
+    compared: int
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def regressions(self) -> tuple[Change, ...]:
+        """What is worse."""
+        return tuple(change for change in self.changes if change.kind == WORSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a run has: its records by case and its costs by synthesis."""
+
+    records: Mapping[str, Record]
+    jobs: Mapping[str, JobRecord]
+
+
+def compare(before: Side, after: Side, tolerances: Tolerances, *, same_code: bool) -> Comparison:
+    """The comparison of two runs. `same_code`: both were made by the same commit, changes and packages."""
+    both = [case for case in after.records if case in before.records]
+    alike = [case for case in both if before.records[case].instance_hash == after.records[case].instance_hash]
+    changes: list[Change] = []
+    for case in alike:
+        pair = before.records[case], after.records[case]
+        found = list(_of_case(*pair, tolerances))
+        changes += found or _undetermined(*pair, same_code)
+    changes += _of_seconds(before, after, {after.records[case].job for case in alike}, tolerances)
+    order = {WORSE: 0, BETTER: 1, CHANGED: 2}
+    return Comparison(
+        changes=tuple(sorted(changes, key=lambda change: order[change.kind])),
+        compared=len(alike),
+        new=tuple(case for case in after.records if case not in before.records),
+        gone=tuple(case for case in before.records if case not in after.records),
+        others=tuple(case for case in both if case not in set(alike)),
+    )
+
+
+def _of_case(before: Record, after: Record, tolerances: Tolerances) -> Iterator[Change]:
+    """Changes of one case that matter to a reader."""
+    case = after.case
+    if before.status != after.status:
+        yield _of_status(before, after)
+        return
+    if after.status != OK:
+        return
+    if before.is_optimal != after.is_optimal:
+        kind = WORSE if before.is_optimal else BETTER
+        yield Change(kind, "optimality", case, before.proof or "none", after.proof or "none")
+    figures = (("schedule", "schedule_us", tolerances.schedule), ("simulated time", "time_us", tolerances.time))
+    for what, name, tolerance in figures:
+        old, new = getattr(before, name), getattr(after, name)
+        if old is None or new is None:
+            continue
+        if abs(new - old) > tolerance * old:
+            share = f"{new / old - 1:+.2%}" if old > 0 else "from nothing"
+            yield Change(WORSE if new > old else BETTER, what, case, f"{old:.4g} us", f"{new:.4g} us ({share})")
+    if (
+        before.gap is not None
+        and after.gap is not None
+        and abs(after.gap - before.gap) > tolerances.gap * (1 + before.gap)
+    ):
+        yield Change(WORSE if after.gap > before.gap else BETTER, "gap", case, f"{before.gap:.2%}", f"{after.gap:.2%}")
+
+
+def _of_status(before: Record, after: Record) -> Change:
+    what = "verification" if VERIFY in (before.status, after.status) else "answer"
+    kind = WORSE if before.status == OK else BETTER if after.status == OK else CHANGED
+    if LEFT_OUT in (before.status, after.status):
+        # Nothing was lost but the time to look.
+        kind, what = CHANGED, "left out"
+    told = f"{after.status}: {after.problem}" if after.problem else after.status
+    return Change(kind, what, after.case, before.status, told)
+
+
+def _undetermined(before: Record, after: Record, same_code: bool) -> list[Change]:
+    """Differences in deterministic columns: a bug between runs of one code, worth a line otherwise."""
+    differing = [name for name in DETERMINISTIC if getattr(before, name) != getattr(after, name)]
+    if not differing:
+        return []
+    told = [
+        ", ".join(f"{name} {_shown(getattr(record, name))}" for name in differing[:4]) for record in (before, after)
+    ]
+    if before.cut or after.cut:
+        return [Change(CHANGED, "cut short by time", after.case, *told)]
+    if same_code:
+        return [Change(WORSE, "not deterministic: one code, two answers", after.case, *told)]
+    return [Change(CHANGED, "answer", after.case, *told)]
+
+
+def _shown(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _of_seconds(before: Side, after: Side, jobs: set[str], tolerances: Tolerances) -> Iterator[Change]:
+    """Stages, over all syntheses that both runs have, and single syntheses that cost more or less reference workloads."""
+    common = [
+        job for job in after.jobs if job in jobs and job in before.jobs and _was_run(before.jobs[job], after.jobs[job])
+    ]
+    old, new = _by_stage(before, common), _by_stage(after, common)
+    for stage in sorted({*old, *new}):
+        yield from _of_cost("seconds of stage", stage, old.get(stage, 0.0), new.get(stage, 0.0), tolerances.seconds)
+    for job in common:
+        old_cost, new_cost = (side.jobs[job].cpu_s / side.jobs[job].reference_s for side in (before, after))
+        yield from _of_cost("seconds", job, old_cost, new_cost, tolerances.job_seconds)
+
+
+def _was_run(*jobs: JobRecord) -> bool:
+    return all(job.reference_s > 0 and job.stages for job in jobs)
+
+
+def _by_stage(side: Side, jobs: list[str]) -> dict[str, float]:
+    """Reference workloads by stage, added up."""
+    total: dict[str, float] = {}
+    for job in jobs:
+        cost = side.jobs[job]
+        for stage, seconds in cost.stage_cpu_s().items():
+            total[stage] = total.get(stage, 0.0) + seconds / cost.reference_s
+    return total
+
+
+def _of_cost(what: str, subject: str, old: float, new: float, factor: float) -> Iterator[Change]:
+    if abs(new - old) < _LEAST_GROWTH or max(new, old) <= factor * min(new, old):
+        return
+    share = f"{new / old:.2f} times" if old > 0 else "from nothing"
+    yield Change(
+        WORSE if new > old else BETTER, what, subject, f"{old:.0f} reference workloads", f"{new:.0f} ({share})"
+    )

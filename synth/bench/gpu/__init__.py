@@ -1,0 +1,1 @@
+"""On GPUs: nccl-tests with and without a file, measured beside simulated."""

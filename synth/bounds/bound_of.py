@@ -1,0 +1,163 @@
+"""The best bound that is known for a collective on a machine: its worst cut or linear program, its latency, and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from synth.bounds.cases import cases_of, pair_case
+from synth.bounds.ingress import partings
+from synth.bounds.machine import Machine
+from synth.bounds.oracle import Case, CutOracle
+from synth.bounds.search import late_limits, limit_of, named, worst_cut
+from synth.bounds.value import Bound, Limit
+from synth.bounds.words import cut_words
+from synth.collective import Collective, CollectiveName
+from synth.paths import Path
+from synth.topology import Topology
+
+#: Ranks up to which cuts are sought for small buffers too.
+MOST_LATE = 64
+#: One figure is better than another if it is by more than rounding.
+_SLIP = 1e-9
+
+
+def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] | None = None) -> Bound:
+    """What no algorithm over `paths` (those of `find_paths`, all of them) can beat; for allreduce see `Bound.any_us_per_byte`.
+
+    Without `paths`, which are many on large machines, the bound is over the links that shortest paths cross, and has no cuts for
+    small buffers. Raises NoAnswerError where some rank cannot reach another.
+    """
+    if collective.num_ranks < 2:
+        return Bound(0.0, 0.0, "cut bound: nothing has to move")
+    machine = Machine.of(topology, paths)
+    oracle = CutOracle(machine)
+    latency = _latency_us(machine, collective)
+    cases = [*cases_of(collective), *_box_cases(machine, collective)]
+    worst = worst_cut(oracle, cases)
+    if worst is None or worst.us_per_byte <= 0:
+        return Bound(latency, 0.0, "cut bound: nothing has to move")
+    cut = named(machine, worst.side)
+    limits = [limit_of(machine, worst.case, worst.side)]
+    bound = Bound(latency, worst.us_per_byte, f"cut bound: what must get {cut_words(cut)}", cut=cut)
+    if paths is not None and machine.num_ranks <= MOST_LATE:
+        limits = late_limits(oracle, collective, _late_cases(machine, collective, cases), limits)
+    match collective.name:
+        case CollectiveName.ALLTOALL:
+            bound, limits = _with_flow(machine, bound, limits)
+        case CollectiveName.ALLREDUCE:
+            bound, limits = _with_roots(oracle, _islands(topology, paths), bound, limits)
+    return _with_limits(bound, limits)
+
+
+def _box_cases(machine: Machine, collective: Collective) -> list[Case]:
+    """alltoall's cases are single GPUs, since no flow finds its worst cut; boxes are what else suggests itself."""
+    topology, ranks = machine.topology, machine.num_ranks
+    if collective.name is not CollectiveName.ALLTOALL or topology.num_nodes < 2:
+        return []
+    cases = []
+    for node in sorted({gpu.node for gpu in topology.gpus}):
+        inside = [rank for rank in range(ranks) if topology.node_of(rank) == node]
+        outside = [rank for rank in range(ranks) if topology.node_of(rank) != node]
+        for here, there in ((inside, outside), (outside, inside)):
+            gives = dict.fromkeys(here, Fraction(len(there), ranks))
+            cases.append(Case(gives, dict.fromkeys(there, Fraction(len(here), ranks))))
+    return cases
+
+
+def _late_cases(machine: Machine, collective: Collective, cases: Sequence[Case]) -> Sequence[Case]:
+    """allreduce: what is farthest from each rank; the cases of its worst cut are all about rank 0."""
+    if collective.name is not CollectiveName.ALLREDUCE:
+        return cases
+    farthest = np.argmax(machine.delays.distance, axis=0)
+    return [pair_case(collective, int(src), dst) for dst, src in enumerate(farthest) if int(src) != dst]
+
+
+def _with_flow(machine: Machine, bound: Bound, limits: list[Limit]) -> tuple[Bound, list[Limit]]:
+    """The maximum concurrent flow, where it says more than single GPUs and boxes; a remark where it is too large to ask."""
+    from synth.bounds.concurrent import concurrent_flow
+
+    found = concurrent_flow(machine)
+    if found is None:
+        more = f"{bound.what}; single GPUs and boxes only, the maximum concurrent flow is too large here"
+        return _replaced(bound, bound.us_per_byte, more), limits
+    if found.limit.us_per_byte <= bound.us_per_byte * (1 + _SLIP):
+        return bound, limits
+    full = _link_names(machine, found.edges)
+    what = f"maximum concurrent flow: {len(full)} of {len(machine.links)} links are full"
+    return Bound(bound.latency_us, found.limit.us_per_byte, what, full=full), [*limits, found.limit]
+
+
+def _with_roots(
+    oracle: CutOracle, sets: Sequence[frozenset[int]], bound: Bound, limits: list[Limit]
+) -> tuple[Bound, list[Limit]]:
+    """The limit of reducing at one rank, quoted in place of the cut bound, which is kept beside it."""
+    from synth.bounds.rooted import rooted_allreduce
+
+    found = rooted_allreduce(oracle, sets)
+    per_byte = max(found.limit.us_per_byte, bound.us_per_byte)
+    how = "linear program over trees and roots" if found.settled else "cuts around GPUs and boxes"
+    what = f"limit of reducing each piece at one rank and broadcasting it: {how}"
+    rooted = Bound(
+        latency_us=bound.latency_us,
+        us_per_byte=per_byte,
+        what=what,
+        full=_link_names(oracle.machine, found.edges),
+        any_us_per_byte=bound.us_per_byte,
+        any_cut=bound.cut,
+    )
+    return rooted, [*limits, found.limit]
+
+
+def _islands(topology: Topology, paths: Sequence[Path] | None) -> list[frozenset[int]]:
+    """Sets of ranks that stand apart: boxes, and what wider paths join."""
+    if paths is not None:
+        return [ranks for _, sets in partings(topology, paths) for ranks in sets if 1 < len(ranks) < topology.num_ranks]
+    boxes: dict[int, set[int]] = {}
+    for rank in range(topology.num_ranks):
+        boxes.setdefault(topology.node_of(rank), set()).add(rank)
+    return [frozenset(ranks) for ranks in boxes.values() if len(boxes) > 1 and len(ranks) > 1]
+
+
+def _with_limits(bound: Bound, limits: list[Limit]) -> Bound:
+    """The bound with the limits that are the largest for some buffer, or may be."""
+    kept: list[Limit] = []
+    for limit in dict.fromkeys(limits):
+        if not any(_implied(limit, other) for other in kept):
+            kept = [*(other for other in kept if not _implied(other, limit)), limit]
+    return Bound(
+        bound.latency_us,
+        bound.us_per_byte,
+        bound.what,
+        tuple(sorted(kept, key=lambda limit: limit.us_per_byte)),
+        bound.cut,
+        bound.full,
+        bound.any_us_per_byte,
+        bound.any_cut,
+    )
+
+
+def _implied(limit: Limit, other: Limit) -> bool:
+    """Whether `other` says at least as much at every size: later from the start, and slower."""
+    return other.delays_us[0] >= limit.delays_us[-1] and other.us_per_byte >= limit.us_per_byte
+
+
+def _replaced(bound: Bound, us_per_byte: float, what: str) -> Bound:
+    return Bound(bound.latency_us, us_per_byte, what, cut=bound.cut)
+
+
+def _link_names(machine: Machine, edges: Sequence[int]) -> tuple[str, ...]:
+    links = (machine.topology.links[int(machine.links[edge])] for edge in edges)
+    return tuple(f"{link.src}->{link.dst}" for link in links)
+
+
+def _latency_us(machine: Machine, collective: Collective) -> float:
+    """The longest shortest path, in alpha, that some chunk or contribution has to travel."""
+    distance = machine.delays.distance
+    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
+        distance = distance[[collective.root or 0], :]
+    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
+        distance = distance[:, [collective.root or 0]]
+    return float(distance.max())

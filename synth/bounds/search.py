@@ -1,0 +1,130 @@
+"""The worst cut of a collective, exactly, and the cuts that are worst for small buffers, where what is far comes late.
+
+Newton's method (W. Dinkelbach, 1967): whatever cut does not let everything through in the time of the worst cut known is worse
+itself. Every step is a maximum flow; there are finitely many cuts and each is worse than the one before, so the last is the worst.
+A case that a time suffices for is done for good, since times only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.bounds.cases import pair_case
+from synth.bounds.machine import Floats, Machine
+from synth.bounds.oracle import Case, CutOracle
+from synth.bounds.value import Cut, Limit
+from synth.collective import Collective
+
+#: A cut is worse than another if its time is longer by more than rounding.
+_SLIP = 1e-7
+#: Multiples of the buffer whose bandwidth takes as long as its latency: where cuts with late links matter.
+_TURNS = (Fraction(1, 64), Fraction(1, 8), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(8), Fraction(64))
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The cut that needs longest: `per_GBps` is its share of the buffer over its GB/s, exactly; `side` the devices that send."""
+
+    per_GBps: Fraction
+    case: Case
+    side: NDArray[np.bool_]
+
+    @property
+    def us_per_byte(self) -> float:
+        return float(self.per_GBps) * 1e-3
+
+
+def worst_cut(oracle: CutOracle, cases: Iterable[Case]) -> Worst | None:
+    """The worst cut over all cases; None where nothing has to move."""
+    machine = oracle.machine
+    worst: Worst | None = None
+    for case in cases:
+        if worst is None:
+            side = np.zeros(len(machine.topology.devices), dtype=bool)
+            side[machine.gpus[sorted(case.gives)]] = True
+            side[machine.gpus[sorted(case.takes)]] = False
+            worst = Worst(_per_GBps(machine, case, side), case, side)
+        while True:
+            found = oracle.cut(case, worst.per_GBps)
+            if found is None or _per_GBps(machine, case, found) <= worst.per_GBps:
+                break
+            worst = Worst(_per_GBps(machine, case, found), case, found)
+    return worst
+
+
+def _per_GBps(machine: Machine, case: Case, side: NDArray[np.bool_]) -> Fraction:
+    rate = sum((machine.GBps[edge] for edge in machine.crossing(side)), Fraction(0))
+    return case.must_cross(side, machine.gpus) / rate if rate else Fraction(0)
+
+
+def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case], known: list[Limit]) -> list[Limit]:
+    """`known`, and the limits of cuts that are worse than those for some buffers between small and large.
+
+    The turning points are tried one by one; at each, every case is asked whether the time that is known to be needed suffices.
+    """
+    distance = oracle.machine.delays.distance
+    limits = list(known)
+    latency = float(distance.max()) if distance.size else 0.0
+    per_byte = max((limit.us_per_byte for limit in limits), default=0.0)
+    if latency <= 0 or per_byte <= 0:
+        return limits
+    for turn in _TURNS:
+        buffer_bytes = float(turn) * latency / per_byte
+        for case in _split(collective, cases, distance):
+            _ask(oracle, case, buffer_bytes, latency, limits)
+    return limits
+
+
+def _split(collective: Collective, cases: Sequence[Case], distance: Floats) -> list[Case]:
+    """The cases, and for each what comes from its farthest giver to its farthest taker alone."""
+    pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in cases)
+    return [*cases, *(pair_case(collective, src, dst) for src, dst in pairs)]
+
+
+def _pairs(case: Case) -> list[tuple[int, int]]:
+    return [(src, dst) for src in case.gives for dst in case.takes if src != dst]
+
+
+def _ask(oracle: CutOracle, case: Case, buffer_bytes: float, latency_us: float, limits: list[Limit]) -> None:
+    """Add the limits of this case that are worse at this buffer than what is known."""
+    machine = oracle.machine
+    delays = machine.delays.between(case.gives, case.takes)
+    enough = max(latency_us, *(limit.time_us(buffer_bytes) for limit in limits))
+    while True:
+        capacities = machine.rates * np.maximum(enough - delays, 0.0) / buffer_bytes
+        side = oracle.late_cut(case, capacities)
+        if side is None:
+            return
+        limit = limit_of(machine, case, side, delays)
+        if limit.time_us(buffer_bytes) <= enough * (1 + _SLIP):
+            return
+        limits.append(limit)
+        enough = limit.time_us(buffer_bytes)
+
+
+def limit_of(machine: Machine, case: Case, side: NDArray[np.bool_], delays: Floats | None = None) -> Limit:
+    """The limit of a case's cut."""
+    if delays is None:
+        delays = machine.delays.between(case.gives, case.takes)
+    edges = machine.crossing(side)
+    return Limit.of(float(case.must_cross(side, machine.gpus)), machine.rates[edges], delays[edges])
+
+
+def named(machine: Machine, side: NDArray[np.bool_]) -> Cut:
+    """The cut in words: the side with fewer GPUs, and the links across."""
+    sending = [rank for rank in range(machine.num_ranks) if side[machine.gpus[rank]]]
+    into = 2 * len(sending) > machine.num_ranks
+    chosen = sorted(set(range(machine.num_ranks)) - set(sending)) if into else sending
+    topology, edges = machine.topology, machine.crossing(side)
+    links = (topology.links[index] for index in machine.links[edges])
+    return Cut(
+        gpus=tuple(topology.gpus[rank].id for rank in chosen),
+        links=tuple(f"{link.src}->{link.dst}" for link in links),
+        GBps=float(sum((machine.GBps[edge] for edge in edges), Fraction(0))),
+        into=into,
+    )

@@ -1,0 +1,271 @@
+"""allreduce routed as one: where each piece is reduced, the trees up to there and the trees down, on one set of links.
+
+Two halves solved one by one make every rank reduce as much as every other. Here roots are free (docs/formulation.md, section 6): a
+program by column generation weighs roots, in-trees and out-trees against the load of links that all of them share. Weights are
+then rounded to whole chunks, and so are the trees. On a mesh, where a corner has half the links of the middle, that is half as
+much again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack, vstack
+
+from synth.errors import CheckError
+from synth.instance import Instance
+from synth.ir import Routing, Schedule, Transfer
+from synth.list_scheduler import Rule, Work, list_schedule
+from synth.milp.lp import solve_lp
+from synth.routing.packing import Column, Commodity, Network, Packing
+from synth.routing.rounding import Rounding
+from synth.timing import Message, busiest_link_us
+
+Floats = NDArray[np.float64]
+Tree = tuple[int, ...]
+#: How much longer than alone a hop takes in a full pipeline: trials on meshes gained a little up to here, and lost beyond.
+_SLACK = 3.0
+
+
+@dataclass(frozen=True)
+class OwnedInstance(Instance):
+    """An instance whose chunks are reduced where `owners` says: chunk k at rank `owners[k]`."""
+
+    owners: tuple[int, ...] = ()
+
+    def owner(self, chunk: int) -> int:
+        return self.owners[chunk]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """`instance` knows the owners; `up` sums each chunk to its owner, `down` copies it from there, `schedule` is both, pipelined.
+
+    No roots and trees need less than `bound_us`; the trees before rounding need `load_us`.
+    """
+
+    instance: OwnedInstance
+    up: Routing
+    down: Routing
+    schedule: Schedule
+    load_us: float
+    bound_us: float
+
+
+@dataclass(frozen=True)
+class JointRouting:
+    """Options: rounds of pricing for load alone, and then with depth; the proved gap at which the first end; the rounding."""
+
+    rounds: int = 120
+    shallow_rounds: int = 8
+    gap: float = 1e-3
+    rounding: Rounding = field(default_factory=Rounding)
+
+    def __call__(self, instance: Instance) -> Joint:
+        """Owners and trees for all chunks of an allreduce instance."""
+        halves = _Halves.of(instance)
+        master = _Master(halves, instance.num_ranks, instance.collective.chunks)
+        master.solve_until(self.rounds, self.shallow_rounds, self.gap)
+        owned = master.dealt()
+        packing = _packing(master, owned, instance.num_ranks)
+        counts = self.rounding(halves, packing, instance.num_ranks)
+        up, down = [], []
+        for commodity, trees in zip(packing.commodities, counts, strict=True):
+            for chunk, tree in zip(commodity.chunks, _interleaved(trees), strict=True):
+                if commodity.source >= instance.num_ranks:
+                    up += [Transfer(chunk, path - halves.paths, True) for path in tree]
+                else:
+                    down += [Transfer(chunk, path, False) for path in tree]
+        owners = tuple(root for root, count in enumerate(owned) for _ in range(count))
+        fields = {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
+        owned_instance = OwnedInstance(**fields, owners=owners)
+        schedule = _pipelined(owned_instance, [*up, *down])
+        return Joint(
+            owned_instance,
+            Routing(tuple(sorted(up)), master.load_us),
+            Routing(tuple(sorted(down)), master.load_us),
+            schedule,
+            master.load_us,
+            master.bound_us,
+        )
+
+
+@dataclass(frozen=True)
+class _Halves(Network):
+    """Both halves as one network: ranks and paths of the half that sums are numbered on from those of the half that copies.
+
+    Paths of the summing half are turned around, so that its trees too lead away from the root; links are the same for both.
+    """
+
+    ranks: int
+    paths: int
+    copying: Network
+    summing: Network
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Halves:
+        down, up = Network.of(instance), Network.of(instance.reversed())
+        ranks, paths = instance.num_ranks, len(instance.paths)
+        early = np.zeros((2 * ranks, 2 * paths))
+        early[:ranks, :paths], early[ranks:, paths:] = down.early_us, up.early_us
+        return cls(
+            np.concatenate([down.src, up.src + ranks]),
+            np.concatenate([down.dst, up.dst + ranks]),
+            np.concatenate([down.latency_us, up.latency_us]),
+            np.vstack([down.occupancy, up.occupancy]),
+            early,
+            ranks,
+            paths,
+            down,
+            up,
+        )
+
+    def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> Tree:
+        """The cheapest tree of the half that the commodity's source is in."""
+        if commodity.source < self.ranks:
+            return self.copying.cheapest(prices[: self.paths], commodity, num_ranks)
+        moved = Commodity(
+            commodity.source - self.ranks, frozenset(d - self.ranks for d in commodity.dests), commodity.chunks
+        )
+        tree = self.summing.cheapest(prices[self.paths :], moved, num_ranks)
+        return tuple(path + self.paths for path in tree)
+
+
+class _Master:
+    """The master program: trees so far, how many chunks each carries, and what the prices prove (eq. 17 with free roots)."""
+
+    def __init__(self, halves: _Halves, ranks: int, chunks: int) -> None:
+        self.halves, self.ranks, self.chunks = halves, ranks, chunks
+        everyone = [frozenset(range(first, first + ranks)) for first in (0, ranks)]
+        self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
+        self.trees: dict[tuple[int, Tree], Floats] = {}
+        self.depths: dict[tuple[int, Tree], float] = {}
+        self.amounts: Floats = np.zeros(0)
+        self.load_us, self.bound_us = np.inf, 0.0
+
+    def solve_until(self, rounds: int, shallow_rounds: int, gap: float) -> None:
+        """Price and solve until the gap is closed, no tree is new, or the rounds end; then look for shallow trees as good."""
+        links = self.halves.occupancy.shape[1]
+        busy = self.halves.occupancy.max(axis=0)
+        self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / links)
+        steady: Floats | None = None
+        for depth_weight, most in ((0.0, rounds), (1.0, shallow_rounds)):
+            for _ in range(most):
+                prices = self._solve(depth_weight)
+                # As in the packing of one half: a running mean of prices finds better trees and proves better bounds.
+                steady = prices if steady is None else 0.5 * steady + 0.5 * prices
+                added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
+                if not added or (not depth_weight and self.load_us <= self.bound_us * (1 + gap)):
+                    break
+            self._solve(1.0)
+
+    def dealt(self) -> list[int]:
+        """Whole chunks for every root, as near to the weights as whole numbers are."""
+        weights = np.zeros(2 * self.ranks)
+        for (source, _), amount in zip(self.trees, self.amounts, strict=True):
+            weights[source] += amount
+        exact = weights[: self.ranks] * self.chunks / weights[: self.ranks].sum()
+        counts = np.floor(exact + 1e-6).astype(int)
+        for rank in np.argsort(-(exact - counts), kind="stable")[: self.chunks - int(counts.sum())]:
+            counts[rank] += 1
+        dealt: list[int] = counts.tolist()
+        return dealt
+
+    def _solve(self, depth_weight: float) -> Floats:
+        """The least load over the known trees; returns the prices of links (sum 1)."""
+        sources = np.array([source for source, _ in self.trees])
+        loads = csr_matrix(np.array(list(self.trees.values())).T)
+        columns = len(sources)
+        links = loads.shape[0]
+        signs = np.where(sources < self.ranks, 1.0, -1.0)
+        roots = csr_matrix((signs, (sources % self.ranks, np.arange(columns))), shape=(self.ranks, columns + 1))
+        whole = csr_matrix(np.append(sources < self.ranks, False).astype(float))
+        capacity = hstack([loads, csr_matrix(-np.ones((links, 1)))]).tocsr()
+        objective = np.append(depth_weight / self.chunks * np.array(list(self.depths.values())), 1.0)
+        amounts = np.append(np.zeros(self.ranks), float(self.chunks))
+        answer = solve_lp(objective, capacity, np.zeros(links), vstack([roots, whole]).tocsr(), amounts)
+        self.amounts, self.load_us = answer.x[:columns], float(answer.x[columns])
+        prices: Floats = np.maximum(-answer.duals_ub, 0.0)
+        total = float(prices.sum())
+        return prices / total
+
+    def _price(self, prices: Floats, depth_weight: float = 0.0) -> int:
+        """Add every root's cheapest trees; any prices of sum 1 prove what the cheapest pair of trees pays for all chunks."""
+        per_path = self.halves.occupancy @ prices
+        tie = 1e-7 * float(per_path.max())
+        cost, added = np.zeros(2 * self.ranks), 0
+        for source, commodity in enumerate(self.sources):
+            early = self.halves.early_us[source]
+            tree = self.halves.cheapest(
+                per_path + tie * early / float(early.max()) + depth_weight * early / self.chunks, commodity, self.ranks
+            )
+            cost[source] = float(per_path[list(tree)].sum())
+            if (source, tree) not in self.trees:
+                self.trees[source, tree] = self.halves.load(tree)
+                self.depths[source, tree] = self.halves.depth_us(source, tree)
+                added += 1
+        if depth_weight:
+            return added
+        slip = tie * 2 * self.ranks * self.chunks
+        pair = float((cost[: self.ranks] + cost[self.ranks :]).min())
+        if abs(prices.sum() - 1) < 1e-9:
+            self.bound_us = max(self.bound_us, pair * self.chunks - slip)
+        return added
+
+
+def _interleaved(trees: dict[Tree, int]) -> list[Tree]:
+    """Every tree as often as it is to be used, all of them advancing evenly: links are then loaded evenly at any time."""
+    turns = [((turn + 0.5) / count, tree) for tree, count in trees.items() for turn in range(count)]
+    return [tree for _, tree in sorted(turns)]
+
+
+def _pipelined(instance: OwnedInstance, transfers: list[Transfer]) -> Schedule:
+    """The transfers list scheduled by when each would start in an even pipeline.
+
+    Every owner's chunks set out evenly over the time that the busiest link needs; a transfer follows its chunk's start by the
+    latency of what has to come before. Links are then busy with some chunks' sums while others are already copied.
+    """
+    ordered = sorted(transfers)
+    work = Work.of(instance, [Message((t.chunk,), t.path, t.reduce) for t in ordered])
+    latency = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
+    period_us = busiest_link_us(instance, ordered)
+    owned, turns = Counter(instance.owners), Counter[int]()
+    starts_us = []
+    for owner in instance.owners:
+        starts_us.append((turns[owner] + 0.5) / owned[owner] * period_us)
+        turns[owner] += 1
+    ideal_us = [starts_us[t.chunk] for t in ordered]
+    for index in work.causal_order():
+        for follower in work.after[index]:
+            ideal_us[follower] = max(ideal_us[follower], ideal_us[index] + _SLACK * latency[ordered[index].path])
+    places = [0] * len(ordered)
+    for place, index in enumerate(sorted(range(len(ordered)), key=lambda index: (ideal_us[index], index))):
+        places[index] = place
+    schedule = list_schedule(instance, work, places, rule=Rule())
+    if schedule is None:
+        raise CheckError("joint routing", "its transfers wait for each other in a circle")
+    return schedule
+
+
+def _packing(master: _Master, owned: list[int], ranks: int) -> Packing:
+    """The solution as a packing with a commodity for each root and half, its trees scaled to the root's whole chunks."""
+    first = np.concatenate([[0], np.cumsum(owned)]).tolist()
+    roots = [root for root in range(ranks) if owned[root]]
+    place: dict[int, int] = {}
+    commodities: list[Commodity] = []
+    for source in [*roots, *(root + ranks for root in roots)]:
+        root = source % ranks
+        place[source] = len(commodities)
+        chunks = tuple(range(first[root], first[root + 1]))
+        commodities.append(Commodity(source, master.sources[source].dests, chunks))
+    total: dict[int, float] = defaultdict(float)
+    for (source, _), amount in zip(master.trees, master.amounts, strict=True):
+        total[source] += amount
+    columns = []
+    for (source, tree), amount in zip(master.trees, master.amounts, strict=True):
+        if source in place and amount > 1e-7 * master.chunks:
+            columns.append(Column(place[source], tree, amount * owned[source % ranks] / total[source]))
+    return Packing(tuple(commodities), tuple(columns), master.load_us, master.bound_us, 0)

@@ -1,0 +1,25 @@
+"""Runs of the interpreter's host build, for the tests of it and for the programs that they start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msccl_xml.model import Algo
+from synth.execute.cuda import Call, Geometry, HostMachine
+from synth.execute.cuda.expected import example_inputs, expected_outputs, wrong_elements
+from synth.execute.cuda.runner import run
+
+#: Small enough that short vectors make several transfers and several slices.
+SMALL = {"Simple": 96, "LL": 48, "LL128": 240}
+
+
+def small(protocol: str) -> Geometry:
+    """The runtimes' slots, with transfers of a few elements."""
+    return replace(Geometry.of(protocol), tile_bytes=SMALL[protocol], smallest_slice_bytes=16)
+
+
+def wrong(machine: HostMachine, algo: Algo, call: Call, lanes: int = 1, geometry: Geometry | None = None) -> int:
+    """Wrong elements of one run."""
+    inputs = example_inputs(call)
+    outputs = run(algo, call, inputs, machine, threads=lanes, geometry=geometry)
+    return wrong_elements(call, outputs, expected_outputs(call, inputs))

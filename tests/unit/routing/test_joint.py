@@ -1,0 +1,64 @@
+"""allreduce routed as one: owners by weight, both halves on one set of links, and a pipeline that no two halves can match."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from synth.bounds import bound_of
+from synth.collective import Collective, CollectiveName
+from synth.lowering import LoweringOptions, lower
+from synth.reductions.compose import compose_routings
+from synth.routing.joint import Joint, JointRouting
+from synth.timing import busiest_link_us, check_routing, check_schedule
+from synth.topology import Topology
+from synth.verify import verify_algo
+from tests.graphs import dgx1, instance_of, line, mesh, ring, star
+
+BUFFER = 1e9
+
+
+def joint(topology: Topology, chunks: int) -> Joint:
+    return JointRouting()(instance_of(topology, "allreduce", chunks, BUFFER / chunks))
+
+
+@pytest.mark.parametrize(
+    ("topology", "chunks"), [(line(3), 4), (ring(4), 8), (star(4), 12), (mesh(2, 3), 12), (dgx1(), 56)]
+)
+def test_what_is_routed_is_an_allreduce(topology: Topology, chunks: int) -> None:
+    found = joint(topology, chunks)
+    routing = compose_routings(found.up, found.down)
+    check_routing(found.instance, routing)
+    check_schedule(found.instance, found.schedule, routing)
+    verify_algo(lower(found.instance, found.schedule, LoweringOptions()), found.instance.collective)
+
+
+@pytest.mark.parametrize("topology", [line(4), ring(5), star(4), mesh(3, 3), mesh(4, 4), dgx1()], ids=lambda t: t.name)
+def test_the_trees_close_on_the_bound(topology: Topology) -> None:
+    found = joint(topology, 64)
+    paths = found.instance.paths
+    bound = bound_of(topology, Collective(CollectiveName.ALLREDUCE, topology.num_ranks, 1), paths)
+    assert found.bound_us <= found.load_us * (1 + 1e-9)
+    assert found.load_us <= found.bound_us * (1 + 2e-3)
+    assert found.load_us == pytest.approx(bound.us_per_byte * BUFFER, rel=2e-3)
+    assert found.schedule.makespan_us >= bound.time_us(BUFFER) * (1 - 1e-9)
+
+
+def test_all_of_a_line_is_reduced_in_its_middle() -> None:
+    found = joint(line(3), 8)
+    assert found.instance.owners == (1,) * 8
+    assert busiest_link_us(found.instance, found.up.transfers) == pytest.approx(BUFFER / 1e4)
+
+
+def test_a_mesh_reduces_more_in_its_middle_and_beats_two_halves() -> None:
+    found = joint(mesh(4, 4, GBps=50.0), 256)
+    owned = Counter(found.instance.owners)
+    assert sum(owned.values()) == 256
+    assert sum(owned[rank] for rank in (0, 3, 12, 15)) < 64
+    # Two optimal halves end at 53.3 GB/s, and the best published at 73.4.
+    assert BUFFER / found.schedule.makespan_us / 1e3 > 73.5
+
+
+def test_the_same_input_gives_the_same_answer() -> None:
+    assert joint(mesh(2, 3), 12) == joint(mesh(2, 3), 12)
