@@ -9,8 +9,8 @@ from pathlib import Path
 
 from synth.bench.executors import SerialExecutor, Slots
 from synth.bench.fingerprint import Origin
-from synth.bench.run import run_suite
 from synth.bench.rows import Run
+from synth.bench.run import run_suite
 from synth.bench.store import Store
 from synth.bench.suite import parse_suite
 from synth.bench.values import JobRecord, Outcome, Record, Stage, Suite, Timeline

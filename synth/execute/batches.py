@@ -85,7 +85,10 @@ class _BatchRun:
                 work.wait()
 
     def _point(self, function: Any, data: torch.Tensor, peer: int) -> Any:
-        return self.dist.P2POp(function, data, self.dist.get_global_rank(self.engine.group, peer), self.engine.group)
+        import torch
+
+        raw = data.view(torch.uint8)  # NCCL knows no 16-bit integers, and need not know what it carries
+        return self.dist.P2POp(function, raw, self.dist.get_global_rank(self.engine.group, peer), self.engine.group)
 
     def _what(self, act: Act) -> tuple[Operation, Part]:
         operation = self.call.blocks[act.block].operations[act.operation]

@@ -463,3 +463,19 @@ def test_a_missing_order_is_seen(tmp_path: Path, file: str, strong: str, weak: s
     builds.mkdir()
     done = _under_thread_sanitizer(_UNDER_THE_SANITIZER, builds, os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
+
+
+def test_more_threads_than_the_system_has_are_told(machine: HostMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the runner is of use after it."""
+    algo = ring_allreduce(3)
+    call = Call(collective_of(algo), 9)
+    inputs = example_inputs(call)
+    with Runner(algo, compile_plan(algo, call.collective), machine) as runner:
+        job = runner.job(call)
+        job.write(inputs)
+        with monkeypatch.context() as changed:
+            changed.setattr(machine, "_run", lambda *_: 2)
+            with pytest.raises(InputError, match="3 threads"):
+                job.run()
+        job.run()
+        assert wrong_elements(call, job.read(), expected_outputs(call, inputs)) == 0

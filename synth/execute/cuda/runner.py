@@ -246,7 +246,11 @@ class Job:
         machine = self.runner.machine
         launch = self._launch
         threads = machine.threads_for(launch)
-        time_us = machine.execute(replace(launch, threads=threads), times, limit_s)
+        try:
+            time_us = machine.execute(replace(launch, threads=threads), times, limit_s)
+        except InputError:
+            self.runner.stop_for()
+            raise
         if time_us is None:
             raise self.runner.stop_for()
         if left := self.runner.unreceived():

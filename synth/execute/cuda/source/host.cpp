@@ -97,13 +97,13 @@ struct Crew {
     return waiting > 0;
   }
 
-  // 0 once all is done, 1 after a deadlock or the limit.
+  // 0 once all is done; 1 after a deadlock, or after `limit_s` where other processes have a part and nobody can tell one for certain.
   int watch(double limit_s, bool alone) const {
     auto start = std::chrono::steady_clock::now();
     for (long pause_us = 50; !all_done(); pause_us = pause_us < 2000 ? pause_us * 2 : pause_us) {
       std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
       std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-      if ((alone && deadlocked()) || passed.count() > limit_s) {
+      if (alone ? deadlocked() : passed.count() > limit_s) {
         if (all_done()) return 0;
         store_release((Flag*)p.abort, 1);
         return 1;
