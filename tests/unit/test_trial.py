@@ -11,7 +11,7 @@ from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.topology import Topology
 from synth.trial import Contender, Trial
-from tests.graphs import dgx1, full, ring
+from tests.graphs import full, ring
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -59,7 +59,7 @@ def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedul
 
 
 def test_by_schedule_a_worse_one_is_never_chosen() -> None:
-    topology = dgx1()
+    topology = ring(4)
     result = synthesize(request(topology, "allgather", 64 * MB, objective="schedule"))
     trial = trial_of(topology, "allgather", 64 * MB, 64 * MB)
     assert result.sizes[0].schedule_us <= trial.best_us[64 * MB] * 1.0051
