@@ -194,19 +194,31 @@ def test_under_torchrun_a_hang_is_told_once(files: Path) -> None:
 
 def test_ctrl_c_ends_all_processes(files: Path) -> None:
     command = [sys.executable, "-m", "synth", "run", "ring.xml", "--size", "64KB", "--iters", "1000000"]
-    process = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while len(_group(process.pid)) < 5:  # itself, two servers of multiprocessing's, two ranks
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err == "synth: interrupted\n"
-    for _ in range(200):
-        if not _group(process.pid):
-            return
-        time.sleep(0.05)
-    pytest.fail(f"left behind: {_group(process.pid)}")
+    process = subprocess.Popen(
+        command,
+        env=_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # The background job of a shell ignores Ctrl-C, and what it starts inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        while len(_group(process.pid)) < 5:  # itself, two servers of multiprocessing's, two ranks
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert err == "synth: interrupted\n"
+        for _ in range(200):
+            if not _group(process.pid):
+                return
+            time.sleep(0.05)
+        pytest.fail(f"left behind: {_group(process.pid)}")
+    finally:
+        for left in _group(process.pid):
+            os.kill(left, signal.SIGKILL)
 
 
 def _group(session: int) -> list[int]:
