@@ -7,12 +7,24 @@ a deterministic column. Figures that got better are told too. A case whose machi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from synth.bench.values import LEFT_OUT, OK, VERIFY, JobRecord, Record, Tolerances
 
 WORSE, BETTER, CHANGED = "worse", "better", "changed"
+#: What is told first among what is equally bad or good.
+_FIRST = (
+    "verification",
+    "answer",
+    "not deterministic",
+    "simulated time",
+    "schedule",
+    "optimality",
+    "gap",
+    "seconds of stage",
+)
 #: Columns that two runs of one code agree in; the others name the case.
 DETERMINISTIC = tuple(
     field.name
@@ -33,6 +45,8 @@ class Change:
     subject: str
     before: str
     after: str
+    weight: float = 0.0
+    """How much it is, among changes of the same what: the largest is told first."""
 
     @property
     def line(self) -> str:
@@ -70,18 +84,23 @@ def compare(before: Side, after: Side, tolerances: Tolerances, *, same_code: boo
     alike = [case for case in both if before.records[case].instance_hash == after.records[case].instance_hash]
     changes: list[Change] = []
     for case in alike:
-        pair = before.records[case], after.records[case]
-        found = list(_of_case(*pair, tolerances))
-        changes += found or _undetermined(*pair, same_code)
+        changes += _of_pair(before.records[case], after.records[case], tolerances, same_code)
+    changes += [] if same_code else _of_proofs(before, after, alike, tolerances)
     changes += _of_seconds(before, after, {after.records[case].job for case in alike}, tolerances)
-    order = {WORSE: 0, BETTER: 1, CHANGED: 2}
     return Comparison(
-        changes=tuple(sorted(changes, key=lambda change: order[change.kind])),
+        changes=tuple(sorted(changes, key=_place)),
         compared=len(alike),
         new=tuple(case for case in after.records if case not in before.records),
         gone=tuple(case for case in before.records if case not in after.records),
         others=tuple(case for case in both if case not in set(alike)),
     )
+
+
+def _of_pair(before: Record, after: Record, tolerances: Tolerances, same_code: bool) -> list[Change]:
+    """Changes of one case. For one code, better figures are as wrong as worse ones."""
+    if same_code and before.status == after.status == OK:
+        return _undetermined(before, after, same_code)
+    return list(_of_case(before, after, tolerances)) or _undetermined(before, after, same_code)
 
 
 def _of_case(before: Record, after: Record, tolerances: Tolerances) -> Iterator[Change]:
@@ -92,9 +111,6 @@ def _of_case(before: Record, after: Record, tolerances: Tolerances) -> Iterator[
         return
     if after.status != OK:
         return
-    if before.is_optimal != after.is_optimal:
-        kind = WORSE if before.is_optimal else BETTER
-        yield Change(kind, "optimality", case, before.proof or "none", after.proof or "none")
     figures = (("schedule", "schedule_us", tolerances.schedule), ("simulated time", "time_us", tolerances.time))
     for what, name, tolerance in figures:
         old, new = getattr(before, name), getattr(after, name)
@@ -102,13 +118,28 @@ def _of_case(before: Record, after: Record, tolerances: Tolerances) -> Iterator[
             continue
         if abs(new - old) > tolerance * old:
             share = f"{new / old - 1:+.2%}" if old > 0 else "from nothing"
-            yield Change(WORSE if new > old else BETTER, what, case, f"{old:.4g} us", f"{new:.4g} us ({share})")
-    if (
-        before.gap is not None
-        and after.gap is not None
-        and abs(after.gap - before.gap) > tolerances.gap * (1 + before.gap)
-    ):
-        yield Change(WORSE if after.gap > before.gap else BETTER, "gap", case, f"{before.gap:.2%}", f"{after.gap:.2%}")
+            told = f"{_figure(old)} us", f"{_figure(new)} us ({share})"
+            yield Change(WORSE if new > old else BETTER, what, case, *told, abs(new / old - 1) if old > 0 else math.inf)
+
+
+def _place(change: Change) -> tuple[int, int, float]:
+    kind = (WORSE, BETTER, CHANGED).index(change.kind)
+    what = next((place for place, name in enumerate(_FIRST) if change.what.startswith(name)), len(_FIRST))
+    return (kind, what, -change.weight)
+
+
+def _of_proofs(before: Side, after: Side, cases: Sequence[str], tolerances: Tolerances) -> Iterator[Change]:
+    """What is proved is proved of a synthesis: it is told once, not for each of its cases."""
+    for case in {after.records[case].job: case for case in cases}.values():
+        old, new = before.records[case], after.records[case]
+        if {old.status, new.status} != {OK}:
+            continue
+        if old.is_optimal != new.is_optimal:
+            kind = WORSE if old.is_optimal else BETTER
+            yield Change(kind, "optimality", new.job, old.proof or "none", new.proof or "none")
+        elif old.gap is not None and new.gap is not None and abs(new.gap - old.gap) > tolerances.gap * (1 + old.gap):
+            told = f"{old.gap:.2%}", f"{new.gap:.2%}"
+            yield Change(WORSE if new.gap > old.gap else BETTER, "gap", new.job, *told, abs(new.gap - old.gap))
 
 
 def _of_status(before: Record, after: Record) -> Change:
@@ -122,18 +153,27 @@ def _of_status(before: Record, after: Record) -> Change:
 
 
 def _undetermined(before: Record, after: Record, same_code: bool) -> list[Change]:
-    """Differences in deterministic columns: a bug between runs of one code, worth a line otherwise."""
-    differing = [name for name in DETERMINISTIC if getattr(before, name) != getattr(after, name)]
+    """Differences in deterministic columns: a bug between runs of one code, worth a line otherwise.
+
+    Between different code, what is proved is told elsewhere, once for a synthesis.
+    """
+    names = [name for name in DETERMINISTIC if same_code or name not in ("proof", "gap")]
+    differing = [name for name in names if getattr(before, name) != getattr(after, name)]
     if not differing:
         return []
-    told = [
+    old, new = (
         ", ".join(f"{name} {_shown(getattr(record, name))}" for name in differing[:4]) for record in (before, after)
-    ]
+    )
     if before.cut or after.cut:
-        return [Change(CHANGED, "cut short by time", after.case, *told)]
+        return [Change(CHANGED, "cut short by time", after.case, old, new)]
     if same_code:
-        return [Change(WORSE, "not deterministic: one code, two answers", after.case, *told)]
-    return [Change(CHANGED, "answer", after.case, *told)]
+        return [Change(WORSE, "not deterministic: one code, two answers", after.case, old, new)]
+    return [Change(CHANGED, "answer", after.case, old, new)]
+
+
+def _figure(value: float) -> str:
+    """Four digits, and no exponent."""
+    return f"{value:.4g}" if value < 1e4 else f"{value:.0f}"
 
 
 def _shown(value: object) -> str:
@@ -171,6 +211,5 @@ def _of_cost(what: str, subject: str, old: float, new: float, factor: float) -> 
     if abs(new - old) < _LEAST_GROWTH or max(new, old) <= factor * min(new, old):
         return
     share = f"{new / old:.2f} times" if old > 0 else "from nothing"
-    yield Change(
-        WORSE if new > old else BETTER, what, subject, f"{old:.0f} reference workloads", f"{new:.0f} ({share})"
-    )
+    told = f"{old:.0f} reference workloads", f"{new:.0f} ({share})"
+    yield Change(WORSE if new > old else BETTER, what, subject, *told, abs(new - old))

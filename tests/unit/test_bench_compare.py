@@ -54,8 +54,8 @@ def test_equal_runs_have_no_change() -> None:
     [
         ({"schedule_us": 2.2}, "worse: schedule: ring4/allgather/1KB/auto/0: 2 us -> 2.2 us (+10.00%)"),
         ({"time_us": 5.1}, "worse: simulated time: ring4/allgather/1KB/auto/0: 5 us -> 5.1 us (+2.00%)"),
-        ({"proof": "heuristic"}, "worse: optimality: ring4/allgather/1KB/auto/0: optimal packing -> heuristic"),
-        ({"gap": 0.02}, "worse: gap: ring4/allgather/1KB/auto/0: 1.00% -> 2.00%"),
+        ({"proof": "heuristic"}, "worse: optimality: ring4/allgather/1KB:4KB/auto/0: optimal packing -> heuristic"),
+        ({"gap": 0.02}, "worse: gap: ring4/allgather/1KB:4KB/auto/0: 1.00% -> 2.00%"),
         (
             {"status": "verify failed", "problem": "gpu 0 lacks chunk 1", "time_us": None},
             "worse: verification: ring4/allgather/1KB/auto/0: ok -> verify failed: gpu 0 lacks chunk 1",
@@ -86,6 +86,8 @@ def test_one_code_has_to_agree_exactly() -> None:
     assert [item.what for item in found.regressions] == ["not deterministic: one code, two answers"]
     assert "time_us 5, xml_hash feed" in found.changes[0].before
     assert between(after=after).regressions == ()
+    quicker = between(after=record(time_us=4.0), same_code=True)
+    assert [item.what for item in quicker.regressions] == ["not deterministic: one code, two answers"]
     # What a clock cut short may end otherwise.
     assert between(after=replace(after, cut=True), same_code=True).regressions == ()
 
@@ -98,6 +100,28 @@ def test_what_was_left_out_is_not_worse() -> None:
 def test_a_case_that_asks_for_something_else_is_not_compared() -> None:
     found = between(after=record(instance_hash="another", schedule_us=99.0))
     assert (found.compared, found.others, found.changes) == (0, (record().case,), ())
+
+
+def test_what_is_lost_stands_before_what_is_slower_and_the_largest_first() -> None:
+    cases = [f"ring4/allgather/{size}/auto/{seed}" for size in ("1KB", "4KB") for seed in (0, 1)]
+    after = [
+        record(cases[0], schedule_us=2.1),
+        record(cases[1], status="verify failed"),
+        record(cases[2], schedule_us=3.0),
+        record(cases[3], time_us=5.5),
+    ]
+    sides = (Side({case: record(case) for case in cases}, {}), Side({item.case: item for item in after}, {}))
+    found = compare(*sides, Tolerances(), same_code=False)
+    assert [change.subject for change in found.changes] == [cases[1], cases[3], cases[2], cases[0]]
+
+
+def test_a_proof_that_is_lost_is_told_once_for_a_synthesis() -> None:
+    cases = ["ring4/allgather/1KB/auto/0", "ring4/allgather/4KB/auto/0"]
+    sides = [
+        Side({case: record(case, proof=proof) for case in cases}, {}) for proof in ("optimal packing", "heuristic")
+    ]
+    found = compare(*sides, Tolerances(), same_code=False)
+    assert [change.subject for change in found.regressions] == ["ring4/allgather/1KB:4KB/auto/0"]
 
 
 def test_new_and_gone_cases_are_told() -> None:

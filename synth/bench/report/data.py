@@ -11,6 +11,7 @@ from synth.bench.gpu.measurement import Measurement, newest
 from synth.bench.rows import Run
 from synth.bench.store import Store
 from synth.bench.values import CRASHED, FAILED, OK, VERIFY, JobRecord, Record, Timeline
+from synth.collective import CollectiveName
 
 #: Runs that a sparkline goes back to.
 HISTORY = 30
@@ -85,7 +86,7 @@ class ReportData:
 def gather(store: Store, run: Run, before: Run | None = None) -> ReportData:
     """The data of a run; compared with `before`, or with the run before it of a suite of the same name."""
     before = before or previous(store, run)
-    records = store.records(run)
+    records = dict(sorted(store.records(run).items(), key=lambda item: _place(item[1])))
     hashes = sorted({record.xml_hash for record in records.values() if record.xml_hash is not None})
     files = {digest: store.packed_file(digest) for digest in hashes}
     timelines = {digest: found[0] for digest in hashes if (found := store.timelines(digest))}
@@ -100,6 +101,12 @@ def gather(store: Store, run: Run, before: Run | None = None) -> ReportData:
         timelines=timelines,
         measurements=newest(store, sorted({record.machine for record in records.values()})),
     )
+
+
+def _place(record: Record) -> tuple[object, ...]:
+    """Where a record stands in a report: not where its synthesis happened to end."""
+    collective = list(CollectiveName).index(CollectiveName(record.collective))
+    return (collective, record.machine, record.strategy, record.seed, record.bytes)
 
 
 def _history(store: Store, run: Run) -> dict[str, list[Past]]:

@@ -22,8 +22,8 @@ from synth.bench.values import OK, JobRecord, Record, Timeline
 from synth.units import format_size
 
 _HERE = Path(__file__).resolve().parent
-#: Changes of one kind that are listed before the rest is folded away.
-_SHOWN = 12
+#: Changes that are listed before the rest is folded away: of what is worse or wrong, and of the rest.
+_SHOWN, _SHOWN_OF_OTHERS = 12, 4
 
 
 def html_text(data: ReportData) -> str:
@@ -91,11 +91,12 @@ def _changes(data: ReportData) -> str:
 
 
 def _table(title: str, rows: list[str]) -> str:
+    most = _SHOWN if title in ("Wrong", "Worse") else _SHOWN_OF_OTHERS
     head = "<tr><th>what</th><th>where</th><th>before</th><th>now</th></tr>"
-    shown = f'<div class="scroll"><table class="changes">{head}{"".join(rows[:_SHOWN])}</table></div>'
-    if len(rows) > _SHOWN:
-        rest = f'<div class="scroll"><table class="changes">{head}{"".join(rows[_SHOWN:])}</table></div>'
-        shown += f"<details><summary>{len(rows) - _SHOWN} more</summary>{rest}</details>"
+    shown = f'<div class="scroll"><table class="changes">{head}{"".join(rows[:most])}</table></div>'
+    if len(rows) > most:
+        rest = f'<div class="scroll"><table class="changes">{head}{"".join(rows[most:])}</table></div>'
+        shown += f"<details><summary>{len(rows) - most} more</summary>{rest}</details>"
     return f'<h3 class="{title.lower()}">{title} ({len(rows)})</h3>{shown}'
 
 

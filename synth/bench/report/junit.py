@@ -32,7 +32,7 @@ def junit_text(data: ReportData) -> str:
             output = Tree.SubElement(case, "system-out")
             output.text = _safe(f"time {record.time_us:.3f} us, {record.efficiency:.1%} of the bound\n{job.command}")
     for subject, told in worse.items():
-        _fail(Tree.SubElement(suite, "testcase", classname="seconds", name=_safe(subject), time="0"), told)
+        _fail(Tree.SubElement(suite, "testcase", classname="synthesis", name=_safe(subject), time="0"), told)
     for item in data.measurements:
         case = Tree.SubElement(suite, "testcase", classname="gpu", name=_safe(item.name), time="0")
         if item.is_wrong:

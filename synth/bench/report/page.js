@@ -211,9 +211,9 @@
     if (scroll) byId("case").scrollIntoView({ block: "start" });
     const packed = item.xml_hash && data.timelines[item.xml_hash];
     if (!packed) return;
-    const told = JSON.parse(await unpack(packed));
+    const told = JSON.parse(await unpack(packed)), rows = told.rows.length;
     if (chosen !== item.case) return;
-    drawing.append(element("p", { class: "note" }, `Who is busy when, simulated at ${sizeName(told.bytes)}${told.cut ? " (the beginning)" : ""}`),
+    drawing.append(element("p", { class: "note" }, `Who is busy when, simulated at ${sizeName(told.bytes)}${told.cut ? " (the beginning)" : ""}${rows < 64 ? "" : ", the first 64 threadblocks"}`),
       element("div", { class: "legend" }, key("--synth", "sends"), key("--tree", "receives"), key("--ring", "local")), timeline(told));
   };
 
