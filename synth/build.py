@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from synth.boxes import Boxes
 from synth.candidates import LATENCY_BOUND_BYTES
-from synth.collective import Collective
+from synth.collective import Collective, CollectiveName
 from synth.default_sketch import default_sketch
 from synth.errors import InputError
 from synth.instance import Instance, Symmetry
 from synth.paths import Path, find_paths
+from synth.reductions.boxes import find_boxes, nodes_of
 from synth.reductions.symmetry import find_symmetries, from_offsets
+from synth.routing.hierarchy import strides
 from synth.sketch import Sketch, apply_sketch
 from synth.symmetry import free_group
 from synth.topology import DeviceKind, Topology
@@ -19,6 +22,8 @@ from synth.topology import DeviceKind, Topology
 #: Ranks up to which everybody may talk to everybody over the network where latency is all that counts; beyond, connections
 #: outgrow the threadblocks of a GPU.
 MAX_FULLY_CONNECTED = 32
+#: Ranks up to which all symmetries are searched for: the search takes a second there, and grows faster than the square.
+MAX_SEARCHED = 64
 
 
 def build_instance(
@@ -35,14 +40,80 @@ def build_instance(
 
     Raises InputError where the sketch does not fit the machine, NoAnswerError where the machine is not connected.
     """
-    if collective.num_ranks != topology.num_ranks:
-        raise InputError(topology.name, "ranks", topology.num_ranks, f"{collective.num_ranks}, the collective's")
-    every_path = tuple(paths) if paths is not None else find_paths(topology)
-    rails = buffer_bytes > LATENCY_BOUND_BYTES or topology.num_ranks > MAX_FULLY_CONNECTED
-    chosen = sketch if sketch is not None else default_sketch(topology, every_path, collective.name, rails=rails)
-    kept = apply_sketch(topology, every_path, chosen)
-    symmetries = sketch_symmetries(topology, kept, chosen)
-    return Instance(topology, collective, kept, collective.chunk_bytes(buffer_bytes), symmetries)
+    return Builder(topology, sketch, paths).instance(collective, buffer_bytes)
+
+
+@dataclass
+class Builder:
+    """Builds the instances of one machine under one sketch, and keeps what they share. `paths` are as for `build_instance`."""
+
+    topology: Topology
+    sketch: Sketch | None = None
+    paths: Sequence[Path] | None = None
+    _cut: dict[tuple[CollectiveName, bool], tuple[Sketch, tuple[Path, ...]]] = field(default_factory=dict)
+    _symmetries: dict[tuple[CollectiveName, bool], tuple[Symmetry, ...]] = field(default_factory=dict)
+    _boxed: dict[tuple[CollectiveName, str], tuple[tuple[Path, ...], Boxes] | None] = field(default_factory=dict)
+
+    def instance(self, collective: Collective, buffer_bytes: float) -> Instance:
+        """The instance of a collective for a buffer size."""
+        self._check(collective)
+        rails = buffer_bytes > LATENCY_BOUND_BYTES or self.topology.num_ranks > MAX_FULLY_CONNECTED
+        sketch, kept = self._kept(collective.name, rails)
+        if (collective.name, rails) not in self._symmetries:
+            self._symmetries[collective.name, rails] = self._found(kept, sketch)
+        symmetries = self._symmetries[collective.name, rails]
+        return Instance(self.topology, collective, kept, collective.chunk_bytes(buffer_bytes), symmetries)
+
+    def boxed(self, collective: Collective, buffer_bytes: float, pattern: str) -> tuple[Instance, Boxes] | None:
+        """The instance of a collective on a cluster of equal boxes, with the paths that a pattern of boxes needs and the rotation of
+        boxes for a symmetry; None where the machine is no such cluster. `pattern` is one of `synth.routing.hierarchy.PATTERNS`.
+        """
+        self._check(collective)
+        key = collective.name, pattern
+        if key not in self._boxed:
+            self._boxed[key] = self._find_boxes(collective.name, pattern)
+        found = self._boxed[key]
+        if found is None:
+            return None
+        paths, boxes = found
+        chunk_bytes = collective.chunk_bytes(buffer_bytes)
+        return Instance(self.topology, collective, paths, chunk_bytes, (boxes.rotation,)), boxes
+
+    def _found(self, kept: tuple[Path, ...], sketch: Sketch) -> tuple[Symmetry, ...]:
+        """The symmetries of what the sketch leaves: on large machines the rotation of boxes alone, where there is one."""
+        if self.topology.num_ranks > MAX_SEARCHED and not sketch.symmetry_offsets:
+            boxes = boxes_of(self.topology, kept)
+            if boxes is not None:
+                return (boxes.rotation,)
+        return sketch_symmetries(self.topology, kept, sketch)
+
+    def _find_boxes(self, name: CollectiveName, pattern: str) -> tuple[tuple[Path, ...], Boxes] | None:
+        nodes = nodes_of(self.topology)
+        if len(nodes) < 2:
+            return None
+        _, kept = self._kept(name, True)
+        steps = strides(pattern, len(nodes))
+        wanted = {0, *steps, *(len(nodes) - step for step in steps)}
+        place = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
+        near = [path for path in kept if (place[path.dst] - place[path.src]) % len(nodes) in wanted]
+        paths = tuple(replace(path, index=index) for index, path in enumerate(near))
+        boxes = boxes_of(self.topology, paths)
+        return (paths, boxes) if boxes is not None else None
+
+    def _kept(self, name: CollectiveName, rails: bool) -> tuple[Sketch, tuple[Path, ...]]:
+        """The sketch, and the paths that it leaves."""
+        if (name, rails) not in self._cut:
+            if self.paths is None:
+                self.paths = find_paths(self.topology)
+            chosen = self.sketch or default_sketch(self.topology, self.paths, name, rails=rails)
+            self._cut[name, rails] = chosen, apply_sketch(self.topology, self.paths, chosen)
+        return self._cut[name, rails]
+
+    def _check(self, collective: Collective) -> None:
+        if collective.num_ranks != self.topology.num_ranks:
+            raise InputError(
+                self.topology.name, "ranks", self.topology.num_ranks, f"{collective.num_ranks}, the collective's"
+            )
 
 
 def sketch_symmetries(topology: Topology, paths: Sequence[Path], sketch: Sketch) -> tuple[Symmetry, ...]:
@@ -58,6 +129,17 @@ def sketch_symmetries(topology: Topology, paths: Sequence[Path], sketch: Sketch)
     core_paths = [replace(path, links=tuple(place[link] for link in path.links)) for path in paths]
     found = _stated(core, core_paths, sketch) if sketch.symmetry_offsets else find_symmetries(core, core_paths)
     return tuple(_on_all_links(symmetry, used, len(topology.links)) for symmetry in found)
+
+
+def boxes_of(topology: Topology, paths: Sequence[Path]) -> Boxes | None:
+    """The equal boxes of a cluster that can be rotated, on the links that `paths` cross; None where there are none."""
+    used = sorted({link for path in paths for link in path.links})
+    place = {link: position for position, link in enumerate(used)}
+    core_paths = [replace(path, links=tuple(place[link] for link in path.links)) for path in paths]
+    found = find_boxes(_core(topology, used), core_paths)
+    if found is None:
+        return None
+    return replace(found, rotation=_on_all_links(found.rotation, used, len(topology.links)))
 
 
 def _core(topology: Topology, used: Sequence[int]) -> Topology:

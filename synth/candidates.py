@@ -19,6 +19,13 @@ LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
 JOINT = "joint"
 _MOST_JOINT_RANKS = 32
+#: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives have them.
+HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling"}
+_HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
+#: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
+MAX_BOXED_TRANSFERS = 140_000
+#: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
+_FINEST_BOXED = 8
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
@@ -92,42 +99,101 @@ def worthwhile_counts(instance: Instance, counts: Sequence[int], buffer_bytes: i
     return sorted(chosen[:most])
 
 
+def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool) -> list[Candidate]:
+    """Of what could be solved for an interpreter at one buffer size, what decides in practice; `single` where that size is all
+    that is asked for.
+
+    Packings, for links alone and for connections, cut as finely as is worth it; below what is bound by bandwidth alone a coarse
+    cut, too, since every message costs a step; and where latency rules the coarsest, and one piece for every rank to reduce.
+    """
+    packed = "flow" if direct(instance.collective) else "trees"
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    tried: list[tuple[str, int, str | None]] = []
+    if single or buffer_bytes <= CONNECTION_BOUND_BYTES:
+        tried.append((packed, finest, VIEW))
+    if single or buffer_bytes > CONNECTION_BOUND_BYTES:
+        tried.append((packed, finest, None))
+    if buffer_bytes <= CONNECTION_BOUND_BYTES:
+        coarse = _coarse(instance, counts, finest)
+        tried += [("greedy", coarse, VIEW), (packed, coarse, VIEW)]
+        if single:
+            halves = [count for count in counts if 2 * count == finest and count > coarse]
+            tried += [(packed, count, VIEW) for count in halves]
+    if buffer_bytes <= LATENCY_BOUND_BYTES:
+        each = [count for count in counts if count >= instance.num_ranks][:1]
+        tried.append(("greedy", counts[0], None))
+        if instance.collective.name is CollectiveName.ALLREDUCE:
+            tried += [("greedy", count, VIEW) for count in each]
+    fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
+    return [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
+
+
 def candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, thorough: bool
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, single: bool, thorough: bool
 ) -> list[Candidate]:
-    """What to solve at one buffer size; `thorough` where that size is all that is asked for."""
+    """What to solve at one buffer size: `single` where that size is all that is asked for, `thorough` where time is no matter."""
     collective = instance.collective
-    chosen = worthwhile_counts(instance, counts, buffer_bytes, 6 if thorough else 1)
+    most = (6 if thorough else 3) if single else 1
+    chosen = worthwhile_counts(instance, counts, buffer_bytes, most)
     if strategy != "auto":
         return [Candidate(strategy, count, buffer_bytes) for count in chosen]
     tried = [Candidate("flow" if direct(collective) else "trees", count, buffer_bytes) for count in chosen]
     small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
-    coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if thorough else 1)
+    if direct(collective) and not thorough:
+        # The packing is the better of the two nearly always, and the greedy takes long on so many chunks.
+        return tried + [Candidate("greedy", count, buffer_bytes) for count in small[:1]]
+    coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if single else 1)
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
         each = [count for count in small if count >= instance.num_ranks][:1]
         coarse = [counts[0], *(each if collective.name is CollectiveName.ALLREDUCE else []), *coarse]
-    if thorough:
+    if single:
         # Where only the schedule counts, a finer cut pays even if a chunk's time is far below its latency.
         coarse = [*coarse, *small[:_FEWEST_CUTS]]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
 
 
+def is_large(collective: Collective) -> bool:
+    """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have."""
+    if collective.name in _HIERARCHICAL:
+        return collective.num_ranks * (collective.num_ranks - 1) > MAX_TRANSFERS
+    return transfers_of(collective) > MAX_TRANSFERS
+
+
+def hierarchy_candidates(
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int
+) -> list[Candidate]:
+    """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of few hops, and
+    finer ones along either tree.
+    """
+    name, ranks = instance.collective.name, instance.num_ranks
+    if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
+        return []
+    shares = 1 if name in SHARED else ranks
+    whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
+    chunks = [with_count(instance.collective, count).chunks for count in whole]
+    fitting = [c for c, cut in zip(whole, chunks, strict=True) if cut * (ranks - 1) <= MAX_BOXED_TRANSFERS] or whole[:1]
+    worth = [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)] or fitting[:1]
+    rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
+    doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
+    tried = [*doubling, *rings] if len(worth) == 1 else [*rings, *doubling]
+    return [Candidate(each, count, buffer_bytes) for each, count in tried]
+
+
 def interpreted_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, thorough: bool
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, single: bool
 ) -> list[Candidate]:
     """What to solve at one buffer size for an interpreter's connections: a coarse cut, and for trees the finest."""
     if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "flow", "greedy"):
         return []
-    shares = instance.num_ranks if instance.collective.name in SHARED else 1
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
-    coarse = max((count for count in counts if count * shares <= _COARSE_CHUNKS and count <= finest), default=counts[0])
+    coarse = _coarse(instance, counts, finest)
     tried = []
     if strategy in ("auto", "trees", "flow"):
         packed = "flow" if direct(instance.collective) and strategy != "trees" else "trees"
         tried += [
-            (packed, count) for count in ((finest // 4, finest // 2, coarse, finest) if thorough else (coarse, finest))
+            (packed, count) for count in ((finest // 4, finest // 2, coarse, finest) if single else (coarse, finest))
         ]
     if strategy in ("auto", "greedy"):
         tried.append(("greedy", coarse))
@@ -135,11 +201,26 @@ def interpreted_candidates(
     return [Candidate(name, count, buffer_bytes, VIEW) for name, count in dict.fromkeys(admissible)]
 
 
+def largest_candidates(strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """For the largest buffers, where long messages last long enough for several to be in flight: the two finest cuts, and one a
+    good deal coarser, which leaves a threadblock few steps.
+    """
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 2)
+    coarse = [count for count in counts if 8 * count <= finest[-1]]
+    return [Candidate(strategy, count, buffer_bytes) for count in (*coarse[-1:], *finest)]
+
+
 def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """allreduce with free roots, where ranks may not be equal: the finest cut, since its pipeline is as long as two trees."""
+    """allreduce with free roots: the finest cut, since its pipeline is as long as two trees."""
     if instance.collective.name is not CollectiveName.ALLREDUCE or instance.num_ranks > _MOST_JOINT_RANKS:
         return []
     return [Candidate(JOINT, count, buffer_bytes) for count in worthwhile_counts(instance, counts, buffer_bytes, 1)]
+
+
+def _coarse(instance: Instance, counts: Sequence[int], finest: int) -> int:
+    """The finest of the cuts that leave every message worth its step."""
+    shares = instance.num_ranks if instance.collective.name in SHARED else 1
+    return max((count for count in counts if count * shares <= _COARSE_CHUNKS and count <= finest), default=counts[0])
 
 
 def _small(instance: Instance, strategy: str, count: int) -> bool:
@@ -151,6 +232,11 @@ def _fits(instance: Instance, count: int, buffer_bytes: int) -> bool:
     collective = with_count(instance.collective, count)
     if transfers_of(collective) > (MAX_DIRECT_TRANSFERS if direct(collective) else MAX_TRANSFERS):
         return False
-    chunk_bytes = buffer_bytes / collective.chunks
+    return _worth_cutting(instance, count, buffer_bytes)
+
+
+def _worth_cutting(instance: Instance, count: int, buffer_bytes: int) -> bool:
+    """Whether a chunk's time on the slowest path is not small beside its latency there."""
+    chunk_bytes = buffer_bytes / with_count(instance.collective, count).chunks
     busy_us, alpha_us = max((path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.paths)
     return busy_us >= _FINEST_SHARE * alpha_us

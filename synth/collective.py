@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from synth.errors import InputError
 
@@ -49,6 +50,11 @@ SHARED = frozenset(
         CollectiveName.SCATTER,
     }
 )
+
+
+@cache
+def _ranks(count: int) -> frozenset[int]:
+    return frozenset(range(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class Collective:
 
     @property
     def all_ranks(self) -> frozenset[int]:
-        return frozenset(range(self.num_ranks))
+        return _ranks(self.num_ranks)
 
     def sources(self, chunk: int) -> frozenset[int]:
         """The ranks that hold the chunk, or a contribution to it, at the start."""

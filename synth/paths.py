@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
+from synth.collector import collector_paused
 from synth.errors import NoAnswerError
 from synth.topology import DeviceKind, Link, Topology
 from synth.units import transfer_us
@@ -67,6 +68,7 @@ class Path:
         return self.alpha_us + max(*self.busy_us(message_bytes), message_bytes * self.message_us_per_byte)
 
 
+@collector_paused()
 def find_paths(topology: Topology) -> tuple[Path, ...]:
     """All paths between the topology's ranks, ordered by (src, dst, variant); `index` is the position.
 

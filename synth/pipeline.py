@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msccl_xml.model import Algo
-from synth.bounds import Bound, bound_of
+from synth.bounds import Bound
 from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.paths import find_paths
+from synth.plan import Plan
 from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow, TriedRow
-from synth.search import Ledger, Scored, Search
+from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Solution
 from synth.trial import Contender, Trial
 from synth.units import bandwidth_GBps, format_size
@@ -36,14 +37,14 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         raise InputError(request.topology.name, "ranks", request.topology.num_ranks, "2 or more GPUs")
     ledger = Ledger()
     ledger.enter("topology")
-    paths = find_paths(request.topology)
-    search = Search(request, paths, ledger, progress)
+    plan = Plan(request, find_paths(request.topology))
+    search = Search(plan, ledger, progress)
     scored = search.run()
-    trial = Trial(request, search.sizes(), scored, ledger, progress)
+    trial = Trial(plan, scored, ledger, progress)
     segments, files = _files(request, trial)
     ledger.enter("bound")
-    bound = _bound(request, search, scored)
-    rows = _rows(search, trial, segments, bound)
+    bound = _bound(plan, scored)
+    rows = _rows(plan, trial, segments, bound)
     chosen = [trial.contenders[segment.candidate] for segment in segments]
     ledger.enter("done")
     return Result(
@@ -54,7 +55,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         files=tuple(files),
         sizes=rows,
         stages=_stage_rows(ledger, trial.entry(chosen[-1]).solution),
-        notes=(*search.notes, *trial.notes, *_notes(request, search, bound, all(map(trial.is_simulated, chosen)))),
+        notes=(*search.notes, *trial.notes, *_notes(plan, bound, all(map(trial.is_simulated, chosen)))),
         tried=_tried_rows(trial, segments),
         cut_short=bool(search.notes or trial.notes),
     )
@@ -121,19 +122,19 @@ def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: i
     )
 
 
-def _bound(request: Request, search: Search, scored: Sequence[Scored]) -> Bound:
+def _bound(plan: Plan, scored: Sequence[Scored]) -> Bound:
     """The best bound of the machine, or what a tree packing proved over all its paths where that says more."""
-    best = bound_of(request.topology, search.collective(1), search.paths)
+    best = plan.bound
     for entry in scored:
         solution = entry.solution
-        whole = len(solution.instance.paths) == len(search.paths)
-        free = all(gap == 0 for path in search.paths for gap, _ in path.occupancy)
+        whole = len(solution.instance.paths) == len(plan.paths)
+        free = all(gap == 0 for path in plan.paths for gap, _ in path.occupancy)
         if (
             entry.candidate.strategy in ("trees", "flow")
             and solution.bound_us
             and whole
             and free
-            and _halves(request) == 1
+            and _halves(plan.request) == 1
         ):
             per_byte = solution.bound_us / entry.candidate.anchor_bytes
             if per_byte > best.us_per_byte * (1 + 1e-3):
@@ -145,11 +146,12 @@ def _halves(request: Request) -> int:
     return 2 if request.collective is CollectiveName.ALLREDUCE else 1
 
 
-def _rows(search: Search, trial: Trial, segments: Sequence[Segment], bound: Bound) -> tuple[SizeRow, ...]:
-    factor = search.collective(1).busbw_factor()
+def _rows(plan: Plan, trial: Trial, segments: Sequence[Segment], bound: Bound) -> tuple[SizeRow, ...]:
+    factor = plan.collective(1).busbw_factor()
     rows = []
     for file, segment in enumerate(segments):
         contender = trial.contenders[segment.candidate]
+        clock = Clock(trial.entry(contender).solution)
         for size in trial.sizes[segment.first : segment.last + 1]:
             taken = trial.time_us(contender, size)
             algbw = bandwidth_GBps(size, taken)
@@ -160,7 +162,7 @@ def _rows(search: Search, trial: Trial, segments: Sequence[Segment], bound: Boun
                     time_us=taken,
                     algbw_GBps=algbw,
                     busbw_GBps=algbw * factor,
-                    schedule_us=trial.entry(contender).schedules_us[size],
+                    schedule_us=clock.time_us(size),
                     bound_us=limit,
                     efficiency=limit / taken if taken > 0 else 1.0,
                     file=file,
@@ -224,16 +226,17 @@ def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def _notes(request: Request, search: Search, bound: Bound, simulated: bool) -> list[str]:
+def _notes(plan: Plan, bound: Bound, simulated: bool) -> list[str]:
+    request = plan.request
     notes = [
         "time is what the simulated interpreter takes, launch included"
         if simulated
         else "time is the exact schedule with the protocol's hop latency and wire share: some program is too large to simulate here",
         f"bound is the {bound.what}, and the longest shortest path in alpha",
     ]
-    asked = search.asked_count()
+    asked = plan.asked_count
     if asked is not None:
-        sizes = search.sizes()
+        sizes = plan.sizes
         size = first_indivisible(
             request.collective, request.topology.num_ranks, asked * (request.instances or 1), sizes
         )

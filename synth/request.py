@@ -42,6 +42,8 @@ class Request:
     constants for them are known, and schedule where it is only a graph of latencies and bandwidths."""
     jobs: int = 1
     """Processes to use; the answer does not depend on it."""
+    thorough: bool = False
+    """Whether to try what is seldom best, too, as long as `time_limit_s` allows."""
 
     @property
     def by_time(self) -> bool:

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
-from synth.baselines import BASELINES, Machine
-from synth.build import build_instance
-from synth.candidates import (
-    JOINT,
-    LATENCY_BOUND_BYTES,
-    Candidate,
-    anchors,
-    candidates,
-    interpreted_candidates,
-    joint_candidates,
-    transfers_of,
-    worthwhile_counts,
-)
-from synth.chunks import chunk_counts, divides, range_sizes
-from synth.collective import ROOTED, SHARED, Collective
+import numpy as np
+
+from synth.baselines import BASELINES
+from synth.candidates import HIERARCHIES, JOINT, Candidate, transfers_of
+from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
+from synth.hierarchical import hierarchical
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Routing
-from synth.known import known_counts, known_solution
+from synth.known import known_solution
 from synth.milp import SolveOptions
-from synth.ordering import Ordering
-from synth.paths import Path
+from synth.ordering import RULES, Ordering
+from synth.plan import Plan
 from synth.protocols import ll128_is_safe
 from synth.request import Progress, Request
-from synth.routing.milp import MilpRouting
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
-from synth.strategies import AUTO_MILP_BINARIES, MILP_BINARIES, StrategyOptions, strategy
-from synth.timing import Replay, check_schedule, messages_of, retime
+from synth.strategies import StrategyOptions, strategy
+from synth.timing import Message, Replay, check_schedule, messages_of, retime
 from synth.units import format_size
 from synth.workers import in_parallel
 
@@ -47,6 +36,8 @@ from synth.workers import in_parallel
 _REACH = 1 << 8
 #: Of the time limit, what the search may take; the rest is for simulating what it found.
 _SEARCH_SHARE = 0.6
+#: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
+_LEAN_GREEDY_RUNS = 5
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
@@ -56,7 +47,8 @@ _LARGEST_LL_BYTES = 4 << 20
 @dataclass(frozen=True)
 class Scored:
     """A solution under a protocol, and what it takes at each size that it can serve, in us by bytes: `times_us` as the
-    protocol has it (an estimate: trial.py simulates), `schedules_us` as the machine alone does (cost level 2).
+    protocol has it (an estimate: trial.py simulates), `schedules_us` as the machine alone does (cost level 2). Sizes that are
+    not looked at for a choice have what lies between those that are.
     """
 
     solution: Solution
@@ -104,46 +96,51 @@ class Ledger:
 
 @dataclass
 class Search:
-    """One request's search over the machine's paths. `run` gives what can be chosen from; `notes` says what was cut short."""
+    """One plan carried out. `run` gives what can be chosen from; `notes` says what was cut short."""
 
-    request: Request
-    paths: tuple[Path, ...]
+    plan: Plan
     ledger: Ledger
     progress: Callable[[Progress], None]
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        return self.plan.request
+
     def run(self) -> list[Scored]:
         """Every candidate solved and scored, in a fixed order. Where time runs out, at least one of them."""
-        plan = self._plan()
+        planned = self.plan.candidates()
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
-        answers = in_parallel(self._jobs(plan), _solved, self, plan)
-        for number, candidate in enumerate(plan):
+        answers = in_parallel(self._jobs(planned), _solved, self, planned)
+        for number, candidate in enumerate(planned):
             if scored and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
                 self.notes.append(
-                    f"--time-limit ended the search after {number} of {len(plan)} candidates; "
+                    f"--time-limit ended the search after {number} of {len(planned)} candidates; "
                     "another run may end at another"
                 )
                 break
             size = candidate.anchor_bytes
             detail = f"{candidate.strategy}, {candidate.count} chunks, {format_size(size)}"
-            self.progress(Progress("search", detail, number / len(plan), best.get(size)))
+            self.progress(Progress("search", detail, number / len(planned), best.get(size)))
             found, seconds = next(answers)
             self.ledger.add(seconds)
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
         answers.close()
+        scored = _merged(scored)
         served = set[int]().union(*(entry.times_us for entry in scored))
-        if left := [size for size in self.sizes() if size not in served]:
+        if left := [size for size in self.plan.sizes if size not in served]:
             # Time ran out before anything was solved nearer: an answer made for other sizes is better than none.
             scored = [entry.joined(self._scored_under(entry, left)) for entry in scored]
         return scored
 
-    def _jobs(self, plan: Sequence[Candidate]) -> int:
+    def _jobs(self, planned: Sequence[Candidate]) -> int:
         """Processes for the plan: one where it is so little work that starting others takes longer."""
-        transfers = sum(transfers_of(self.collective(candidate.count)) for candidate in plan)
+        transfers = sum(transfers_of(self.plan.collective(candidate.count)) for candidate in planned)
         return self.request.jobs if transfers > _WORTH_A_PROCESS else 1
 
     def _scored_under(self, entry: Scored, sizes: Sequence[int]) -> Scored:
@@ -155,8 +152,8 @@ class Search:
         """The sizes near the one that the candidate was solved at; all, where sizes did not matter to it."""
         anchor_bytes = candidate.anchor_bytes
         if candidate.strategy in BASELINES:
-            return self.sizes()
-        return [size for size in self.sizes() if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
+            return self.plan.sizes
+        return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
     @cached_property
     def stages(self) -> Stages:
@@ -168,117 +165,60 @@ class Search:
     @cached_property
     def _quick_stages(self) -> Stages:
         """For an interpreter, which is known only roughly: fewer orders are tried, and none is solved exactly."""
-        ordering = Ordering(keys=("longest-path-to-go", "in-turns"))
+        keys = ("longest-path-to-go", "in-turns") if self.request.thorough else ("longest-path-to-go",)
+        ordering = Ordering(keys=keys, rules=tuple(RULES) if self.request.thorough else ("",))
         never = Scheduling(exact=MilpScheduling(max_binaries=0))
-        return Stages(ordering=ordering, scheduling=never, watch=self.ledger.enter)
+        return Stages(ordering=ordering, reordering=ordering, scheduling=never, watch=self.ledger.enter)
 
-    def collective(self, count: int) -> Collective:
-        """The request's collective cut by `count` (per rank where ranks have shares)."""
-        request, ranks = self.request, self.request.topology.num_ranks
-        root = (request.root or 0) if request.collective in ROOTED else None
-        shared = ranks if request.collective in SHARED else 1
-        return Collective(request.collective, ranks, count * shared, root)
-
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes that the answer has to serve, ascending."""
-        return range_sizes(self.request.min_bytes, self.request.max_bytes)
-
-    def asked_count(self) -> int | None:
-        """The chunk count that the user asks for, on the command line or in a sketch."""
-        if self.request.chunks is not None:
-            return self.request.chunks
-        sketch = self.request.sketch
-        if sketch is None or sketch.chunks_per_rank is None:
-            return None
-        return sketch.chunks_per_rank * (1 if self.request.collective in SHARED else self.request.topology.num_ranks)
-
-    def _plan(self) -> list[Candidate]:
-        """What to solve, in this order: others' algorithms, which serve all sizes at once, then in turn the first candidate of each
-        size to solve at, the second of each, and so on: wherever time runs out, all sizes have had about the same.
-        """
-        sizes = anchors(self.request.min_bytes, self.request.max_bytes)
-        by_size = [self._plan_at(position, sizes) for position in reversed(range(len(sizes)))]
-        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_size))
-        return list(dict.fromkeys([*self._known(sizes[-1]), *filter(None, turns)]))
-
-    def _plan_at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
-        request, size = self.request, sizes[position]
-        low = request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self._counts(low if len(sizes) > 1 else size)
-        instance = self._instance(counts[0], size)
-        thorough = len(sizes) == 1
-        if request.strategy == "milp":
-            return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-        plan = candidates(instance, request.strategy, counts, size, thorough=thorough)
-        if request.by_time:
-            plan += interpreted_candidates(instance, request.strategy, counts, size, thorough=thorough)
-        if size == sizes[-1] and request.strategy in ("auto", "trees", "flow"):
-            plan += [Candidate(plan[0].strategy, count, size) for count in _largest_counts(instance, counts, size)]
-        if size == sizes[-1] and size > LATENCY_BOUND_BYTES and request.strategy in ("auto", "trees"):
-            plan += joint_candidates(instance, counts, size)
-        if request.strategy == "auto" and self._milp_fits(instance, AUTO_MILP_BINARIES):
-            plan.append(Candidate("milp", counts[0], size))
-        return plan
-
-    def _known(self, size: int) -> list[Candidate]:
-        """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use."""
+    def _stages_at(self, size: int) -> Stages:
+        """All stages where schedules decide or a bandwidth is to be reached, the quick ones elsewhere."""
         request = self.request
-        if request.strategy != "auto" or request.sketch is not None:
-            return []
-        counts = self._counts(request.min_bytes)
-        return [
-            Candidate(name, count, size)
-            for name in BASELINES
-            for count in known_counts(name, self._machine, self.collective(1), counts)
-        ]
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return Machine(self.request.topology, self.paths)
-
-    def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:
-        """The coarsest cut, and the finest for which the program can still be solved to the end."""
-        tried = [count for count in worthwhile_counts(instance, counts, size, 5) if count != counts[0]]
-        fitting = [count for count in tried if self._milp_fits(self._instance(count, size), MILP_BINARIES)]
-        return [counts[0], *fitting[-1:]]
-
-    def _counts(self, low_bytes: int) -> tuple[int, ...]:
-        """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`."""
-        asked = self.asked_count()
-        if asked is not None:
-            return (asked,)
-        request = self.request
-        counts = chunk_counts(request.collective, request.topology.num_ranks, low_bytes, request.max_bytes)
-        copies = request.instances or 1
-        return tuple(count // copies for count in counts if count % copies == 0) or (1,)
-
-    def _milp_fits(self, instance: Instance, binaries: int) -> bool:
-        return MilpRouting().estimate_size(instance) <= binaries
-
-    def _instance(self, count: int, size_bytes: int) -> Instance:
-        request = self.request
-        return build_instance(request.topology, self.collective(count), size_bytes, request.sketch, self.paths)
+        return (
+            self.stages if request.thorough or not request.by_time or size == request.max_bytes else self._quick_stages
+        )
 
     def solve(self, candidate: Candidate) -> Solution | None:
         """The candidate through the stages; None where it is one of others' algorithms and the machine has no such."""
         if candidate.strategy in BASELINES:
             self.ledger.enter("baselines")
             try:
-                collective = self.collective(candidate.count)
-                return known_solution(candidate.strategy, self._machine, collective, candidate.anchor_bytes)
+                collective = self.plan.collective(candidate.count)
+                return known_solution(candidate.strategy, self.plan.machine, collective, candidate.anchor_bytes)
             except NoAnswerError:
                 return None
         self.ledger.enter("topology")
-        instance = self._instance(candidate.count, candidate.anchor_bytes)
+        if candidate.strategy in HIERARCHIES:
+            return self._hierarchy(candidate)
+        instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
-        options = StrategyOptions(seed=self.request.seed, solver=self.request.solver, time_limit_s=left)
+        options = StrategyOptions(
+            seed=self.request.seed,
+            solver=self.request.solver,
+            time_limit_s=left,
+            greedy_runs=_LEAN_GREEDY_RUNS if self.request.by_time and not self.request.thorough else None,
+        )
         if candidate.strategy == JOINT:
             joint = self.stages.joint(instance)
             self.ledger.enter("scoring")
             return joint
         chosen = strategy(candidate.strategy, options)
-        whole = candidate.view is None
-        solution = self.stages(instance, chosen) if whole else self._for_interpreter(instance, candidate, chosen)
+        if candidate.view is None:
+            solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
+        else:
+            solution = self._for_interpreter(instance, candidate, chosen)
+        self.ledger.enter("scoring")
+        return solution
+
+    def _hierarchy(self, candidate: Candidate) -> Solution | None:
+        """The candidate over the machine's boxes; None where these cannot be rotated with their chunks."""
+        collective, pattern = self.plan.collective(candidate.count), HIERARCHIES[candidate.strategy]
+        boxed = self.plan.builder.boxed(collective, candidate.anchor_bytes, pattern)
+        if boxed is None:
+            return None
+        try:
+            solution = hierarchical(*boxed, self._quick_stages, pattern)
+        except NoAnswerError:
+            return None
         self.ledger.enter("scoring")
         return solution
 
@@ -300,16 +240,27 @@ class Search:
         served = [size for size in sizes if self._serves(candidate.count, size)]
         scored = []
         clock = Clock(solution)
-        schedules = {size: clock.time_us(size) for size in served}
+        schedules = self._curve(served, clock.time_us)
         for protocol in self._protocols(candidate):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
-            times = {size: clock.estimate_us(size, protocol) for size in usable}
+            times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
             scored.append(Scored(solution, candidate, protocol, times, schedules))
         return scored
 
+    def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:
+        """Times at the sizes, ascending: computed at the ends and where candidates are compared, read off the line between elsewhere.
+
+        What messages in a fixed order take is convex in the size and made of straight pieces.
+        """
+        at = sorted({*sizes[:1], *sizes[-1:], *set(sizes).intersection(self.plan.looked_at)})
+        if not at:
+            return {}
+        lines = np.interp(sizes, at, [time_us(size) for size in at])
+        return dict(zip(sizes, lines.tolist(), strict=True))
+
     def _serves(self, count: int, size: int) -> bool:
         """Whether runtimes would use a file of `count` chunks (and the instances asked for) at a size; yes if it was asked for."""
-        if self.asked_count() is not None:
+        if self.plan.asked_count is not None:
             return True
         request = self.request
         return divides(request.collective, request.topology.num_ranks, count * (request.instances or 1), size)
@@ -319,18 +270,18 @@ class Search:
         if self.request.protocol is not None:
             return (self.request.protocol,)
         protocols = ["LL"] if anchor_bytes <= _LARGEST_LL_BYTES else []
-        if ll128_is_safe(self.request.topology, self.paths):
+        if ll128_is_safe(self.request.topology, self.plan.paths):
             protocols.append("LL128")
         return (*protocols, "Simple")
 
 
-def _largest_counts(instance: Instance, counts: Sequence[int], size: int) -> list[int]:
-    """Chunk counts for the largest buffers, where long messages last long enough for several to be in flight: the two finest, and
-    one a good deal coarser, which leaves a threadblock few steps.
-    """
-    finest = worthwhile_counts(instance, counts, size, 2)
-    coarse = [count for count in counts if 8 * count <= finest[-1]]
-    return [*coarse[-1:], *finest]
+def _merged(scored: Sequence[Scored]) -> list[Scored]:
+    """The entries with those that came out the same, made for several sizes, as one: the first."""
+    merged: dict[tuple[int, str, tuple[Message, ...]], Scored] = {}
+    for entry in scored:
+        key = entry.candidate.count, entry.protocol, tuple(messages_of(entry.solution.schedule))
+        merged[key] = merged[key].joined(entry) if key in merged else entry
+    return list(merged.values())
 
 
 def _solved(search: Search, candidate: Candidate) -> tuple[list[Scored], dict[str, float]]:
@@ -348,20 +299,25 @@ class Clock:
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
-        self.replay = Replay(solution.instance, messages_of(solution.schedule))
+        self.instance = self._timed(solution.instance)
+        schedule = solution.folded.schedule if solution.folded else solution.schedule
+        self.replay = Replay(self.instance, messages_of(schedule))
         self.interpreted: dict[str, tuple[Instance, Replay]] = {}
 
     def time_us(self, size_bytes: int) -> float:
         """What a buffer of `size_bytes` takes on the links as they are."""
-        instance = self.solution.instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes))
-        return self.replay.makespan_us(instance)
+        return self.replay.makespan_us(self.instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
 
     def estimate_us(self, size_bytes: int, protocol: str) -> float:
         """What an interpreter would take for it, launch included: an estimate, for choosing what to simulate."""
         if protocol not in self.interpreted:
             used = {send.path for send in self.solution.schedule.sends}
-            instance = as_interpreted(self.solution.instance, protocol, used)
+            instance = self._timed(as_interpreted(self.solution.instance, protocol, used))
             self.interpreted[protocol] = (instance, self.replay.on(instance))
         instance, replay = self.interpreted[protocol]
         launch_us = Constants.for_topology(self.solution.instance.topology).of(protocol).launch_us
         return launch_us + replay.makespan_us(instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
+
+    def _timed(self, instance: Instance) -> Instance:
+        """The instance, or a view of it, as the messages are timed on it: one box, where all do the same."""
+        return self.solution.folded.instance(instance) if self.solution.folded else instance

@@ -6,15 +6,17 @@ Combining collectives go through the same stages in broadcast form and come back
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msccl_xml.model import Algo
+from synth.boxes import Boxes
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.lowering import LoweringOptions, lower
 from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
+from synth.reductions.fold import merged
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
@@ -48,6 +50,18 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """The schedule of one box's chunks where all boxes do the same: the whole takes as long, at every size."""
+
+    boxes: Boxes
+    schedule: Schedule
+
+    def instance(self, instance: Instance) -> Instance:
+        """The instance on which this schedule is timed, from the whole one or a view of it, whose first symmetry is the rotation."""
+        return merged(instance, replace(self.boxes, rotation=instance.symmetries[0]))
+
+
+@dataclass(frozen=True)
 class Solution:
     """A checked schedule of an instance and how it came about."""
 
@@ -61,6 +75,7 @@ class Solution:
     bound_us: float | None
     scheduled_by: str
     written: Written | None = None
+    folded: Folded | None = None
 
     @property
     def collective(self) -> Collective:
@@ -79,6 +94,15 @@ class Solution:
 
 
 @dataclass(frozen=True)
+class Checks:
+    """What stands between two stages, and how a machine is its own reversal: by path the way back, None where it is not."""
+
+    routing: Callable[[Instance, Routing], None] = check_routing
+    schedule: Callable[[Instance, Schedule, Routing], None] = check_schedule
+    twins: Callable[[Instance], tuple[int, ...] | None] = twin_paths
+
+
+@dataclass(frozen=True)
 class Stages:
     """The stages after routing, with their options; `watch` is told the name of each stage that begins."""
 
@@ -87,13 +111,14 @@ class Stages:
     """Tried on reversed and composed routings, which come with the order of what they are made of."""
     scheduling: Scheduling = field(default_factory=Scheduling)
     watch: Callable[[str], None] = lambda stage: None
+    checks: Checks = field(default_factory=Checks)
 
     def __call__(self, instance: Instance, strategy: Strategy) -> Solution:
         """Route with `strategy`, then order and schedule; CheckError where a stage breaks its contract."""
         if not instance.collective.combining:
             self.watch("routing")
             routed = strategy(instance)
-            check_routing(instance, routed.routing)
+            self.checks.routing(instance, routed.routing)
             return self._finish(instance, routed, routed.routing, self._ordered(instance, routed))
         if instance.collective.name is CollectiveName.ALLREDUCE:
             return self._composed(instance, strategy)
@@ -101,7 +126,7 @@ class Stages:
         self.watch("routing")
         up = strategy(backwards)
         routing = reverse_routing(up.routing)
-        check_routing(instance, routing)
+        self.checks.routing(instance, routing)
         mirrored, rule = self._ordered(backwards, up)
         turned = (reverse_schedule(instance, mirrored), rule + ", reversed")
         return self._finish(instance, up, routing, self.reordering(instance, routing, turned))
@@ -111,7 +136,7 @@ class Stages:
         self.watch("routing")
         down = strategy(instance)
         down_ordered, rule = self._ordered(instance, down)
-        twins = twin_paths(instance)
+        twins = self.checks.twins(instance)
         if twins is not None:
             up_routing = mirror_routing(twins, down.routing)
             up_ordered = mirror_schedule(twins, down_ordered)
@@ -121,7 +146,7 @@ class Stages:
             up_routing = up.routing
             up_ordered, _ = self._ordered(instance.reversed(), up)
         routing = compose_routings(reverse_routing(up_routing), down.routing)
-        check_routing(instance, routing)
+        self.checks.routing(instance, routing)
         halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
         composed = (halves, rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
@@ -131,7 +156,7 @@ class Stages:
         self.watch("routing")
         joint = JointRouting()(instance)
         routing = Routing(compose_routings(joint.up, joint.down).transfers, joint.load_us)
-        check_routing(joint.instance, routing)
+        self.checks.routing(joint.instance, routing)
         self.watch("ordering")
         ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
@@ -145,10 +170,10 @@ class Stages:
 
     def _finish(self, instance: Instance, routed: Routed, routing: Routing, ordered: tuple[Schedule, str]) -> Solution:
         schedule, rule = ordered
-        check_schedule(instance, schedule, routing)
+        self.checks.schedule(instance, schedule, routing)
         self.watch("scheduling")
         scheduled, scheduled_by = self.scheduling(instance, schedule)
-        check_schedule(instance, scheduled, routing)
+        self.checks.schedule(instance, scheduled, routing)
         return Solution(
             instance,
             scheduled,

@@ -14,9 +14,10 @@ from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
 
-STRATEGIES = ("auto", "milp", "trees", "flow", "greedy")
-#: Binaries up to which `auto` tries the MILP beside the others: it then ends in about a second.
+STRATEGIES = ("auto", "milp", "trees", "flow", "greedy", "hierarchy")
+#: Binaries up to which `auto` tries the MILP beside the others: it then ends in seconds, in a tenth of one up to the smaller.
 AUTO_MILP_BINARIES = 400
+LEAN_MILP_BINARIES = 60
 #: Binaries up to which `--strategy milp` cuts finer than it must: HiGHS ended such programs in seconds in trials.
 MILP_BINARIES = 1_000
 
@@ -29,6 +30,8 @@ class StrategyOptions:
     solver: str = "auto"
     milp_nodes: int = 2_000
     time_limit_s: float = 30.0
+    greedy_runs: int | None = None
+    """Runs of the greedy at most; None for its own default."""
 
 
 def strategy(name: str, options: StrategyOptions) -> Strategy:
@@ -47,7 +50,10 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
 
 
 def _greedy(instance: Instance, options: StrategyOptions) -> Routed:
-    routing, schedule = GreedyRouting(seed=options.seed)(instance)
+    greedy = GreedyRouting(seed=options.seed)
+    if options.greedy_runs is not None:
+        greedy = replace(greedy, seeds=options.greedy_runs)
+    routing, schedule = greedy(instance)
     return Routed("greedy", _costed(instance, routing), schedule)
 
 

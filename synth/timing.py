@@ -116,11 +116,11 @@ def messages_of(schedule: Schedule) -> list[Message]:
     return [Message(send.chunks, send.path, send.reduce) for send in schedule.sends]
 
 
-def check_routing(instance: Instance, routing: Routing) -> None:
+def check_routing(instance: Instance, routing: Routing, chunks: Iterable[int] | None = None) -> None:
     """Raise CheckError unless the routing, carried out in causal order, meets the collective's postcondition exactly.
 
     A chunk's contributions are a bit set of ranks: a reduction joins two disjoint sets, a copy hands on the full sum only, and
-    at the end every destination holds the full set.
+    at the end every destination holds the full set. With `chunks` it is a routing of these alone.
     """
     stage = "routing"
     if len(set(routing.transfers)) != len(routing.transfers):
@@ -130,8 +130,11 @@ def check_routing(instance: Instance, routing: Routing) -> None:
         if not (0 <= transfer.path < len(instance.paths) and 0 <= transfer.chunk < instance.collective.num_chunk_ids):
             raise CheckError(stage, "a transfer of a chunk or over a path that does not exist", (transfer,))
         by_chunk[transfer.chunk].append(transfer)
-    for chunk in range(instance.collective.num_chunk_ids):
-        _check_chunk(instance, chunk, by_chunk.get(chunk, []))
+    wanted = range(instance.collective.num_chunk_ids) if chunks is None else chunks
+    for chunk in wanted:
+        _check_chunk(instance, chunk, by_chunk.pop(chunk, []))
+    if by_chunk:
+        raise CheckError(stage, "a transfer of a chunk that is not to be routed", tuple(next(iter(by_chunk.values()))))
 
 
 def _check_chunk(instance: Instance, chunk: int, transfers: list[Transfer]) -> None:
@@ -159,15 +162,18 @@ def _check_chunk(instance: Instance, chunk: int, transfers: list[Transfer]) -> N
         raise CheckError("routing", f"chunk {chunk} does not reach ranks {lacking}", tuple(transfers))
 
 
-def check_schedule(instance: Instance, schedule: Schedule, routing: Routing | None = None) -> None:
+def check_schedule(
+    instance: Instance, schedule: Schedule, routing: Routing | None = None, chunks: Iterable[int] | None = None
+) -> None:
     """Raise CheckError unless the schedule is feasible at cost level 2 and meets the postcondition.
 
     Checked: durations (eq. 5), that a rank forwards only what it has (eq. 6), that messages on one link do not overlap (eq. 7),
-    the postcondition, and, where `routing` is given, that the schedule carries out exactly that.
+    the postcondition, and, where `routing` is given, that the schedule carries out exactly that. With `chunks` it is a schedule
+    of these alone.
     """
     stage = "schedule"
     transfers = schedule.transfers()
-    check_routing(instance, Routing(transfers))
+    check_routing(instance, Routing(transfers), chunks)
     if routing is not None and set(transfers) != set(routing.transfers):
         raise CheckError(stage, "carries out another routing", tuple(set(transfers) ^ set(routing.transfers)))
     arrived = {

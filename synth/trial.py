@@ -21,7 +21,8 @@ from synth.collective import CollectiveName
 from synth.constants import Constants
 from synth.errors import NoAnswerError
 from synth.lowering import LoweringOptions
-from synth.request import Progress, Request
+from synth.plan import Plan
+from synth.request import Progress
 from synth.search import Ledger, Scored
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
@@ -36,13 +37,10 @@ _SCHEDULE_PRICE = 50.0
 #: is worse by some share has to be faster in simulation by half of that.
 _TIME_PRICE = 0.5
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
-_MOST_AT_A_SIZE = 6
-_PROMISING = 1.5
-#: Of the sizes of a long range every so many are looked at for the choice; times are still simulated at all of them.
-_STRIDE = 3
-_LONG_RANGE = 6
+_MOST_AT_A_SIZE = 4
+_PROMISING = 1.35
 #: Steps, over all ranks, of a program that is simulated at all.
-_MOST_STEPS = 40_000
+_MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
 #: cross (what shares links is simulated together), and transfers of those that are made.
 _MOST_WORK = 100_000
@@ -53,10 +51,13 @@ _LOWERING_WORK = 2
 #: Work from which on it is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
 #: The best at a size that are tried in other shapes, and these shapes: (channels of every path, instances).
-_LEADERS = 2
-_SHAPES = ((3, 1), (4, 1), (0, 2), (6, 1))
+_LEADERS = 1
+_SHAPES = ((4, 1), (0, 2))
+_MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
+#: Buffers from which on other shapes are tried unless a search is to be thorough: below, it is latency that counts.
+_SHAPED_BYTES = 1 << 20
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
-_AS_SCHEDULED = 1.02
+_AS_SCHEDULED = 1.05
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
 #: build takes no more.
 DEFAULT_THREADBLOCKS = 64
@@ -88,8 +89,7 @@ _Plan = dict[Contender, list[int]]
 class Trial:
     """The trial of one request's candidates at its sizes: `refusals` holds why contenders were dropped, `notes` what was cut."""
 
-    request: Request
-    sizes: Sequence[int]
+    plan: Plan
     scored: Sequence[Scored]
     ledger: Ledger
     progress: Callable[[Progress], None]
@@ -97,10 +97,12 @@ class Trial:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.request, self.sizes = self.plan.request, self.plan.sizes
         copies = self.request.instances or 1
         self.contenders = [Contender(position, 0, copies) for position in range(len(self.scored))]
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
+        self._simulators: dict[Contender, Simulator] = {}
         self._work = 0
 
     def segments(self, max_files: int) -> list[Segment]:
@@ -136,7 +138,9 @@ class Trial:
             algo = self.algo(contender)
             self.ledger.enter("simulation")
             if self.is_simulated(contender):
-                known[size] = Simulator(algo, self.request.topology, paths=self._paths).time_us(size)
+                if contender not in self._simulators:
+                    self._simulators[contender] = Simulator(algo, self.request.topology, paths=self._paths)
+                known[size] = self._simulators[contender].time_us(size)
             else:
                 known[size] = self.entry(contender).times_us[size]
         return known[size]
@@ -162,26 +166,21 @@ class Trial:
     def _paths(self) -> Paths:
         return paths_by_pair(self.request.topology)
 
-    @cached_property
-    def _looked_at(self) -> list[int]:
-        stride = _STRIDE if len(self.sizes) > _LONG_RANGE else 1
-        return sorted({*self.sizes[::stride], self.sizes[-1]})
-
     def _look_at_candidates(self) -> None:
         """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""
-        ranked = {size: self._ranked(size) for size in self._looked_at}
+        ranked = {size: self._ranked(size) for size in self.plan.looked_at}
         first: _Plan = {}
-        for size in self._looked_at:
+        for size in self.plan.looked_at:
             for contender in ranked[size][:1]:
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
         for turn in range(1, _MOST_AT_A_SIZE):
-            for size in reversed(self._looked_at):
+            for size in reversed(self.plan.looked_at):
                 for contender in ranked[size][turn : turn + 1]:
                     self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE)
         self._carry_out(others, may_end=True)
-        for size in self._looked_at:
+        for size in self.plan.looked_at:
             # What a runtime cannot hold says so only now: the next one gets its chance.
             for contender in ranked[size]:
                 if not any(size in times for times in self._times.values()):
@@ -239,7 +238,7 @@ class Trial:
     def _look_at_shapes(self) -> None:
         """Simulate the best at every size, the largest first, in other shapes, while there is work left."""
         plan: _Plan = {}
-        for size in reversed(self._looked_at):
+        for size in reversed(self.plan.looked_at):
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
             leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
             for leader in leaders:
@@ -251,12 +250,15 @@ class Trial:
     def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.entry(leader)
+        thorough = self.request.thorough
         if entry.solution.written is not None or not self.is_simulated(leader):
+            return
+        if size < _SHAPED_BYTES and not thorough:
             return
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
-        for channels, instances in _SHAPES:
+        for channels, instances in (*_SHAPES, *(_MORE_SHAPES if thorough else ())):
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances
             )
@@ -288,13 +290,13 @@ class Trial:
         return costs
 
     def _refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
-        """Costs of the chosen contenders alone, all simulated: over their own segments and a few sizes beyond."""
+        """Costs of the chosen contenders alone, all simulated: over their own segments and a size beyond on either side."""
         costs: list[dict[int, float]] = [{} for _ in self.contenders]
         wanted: _Plan = {}
         for segment in segments:
             contender = self.contenders[segment.candidate]
             served = self._costs(contender)
-            near = self.sizes[max(0, segment.first - _STRIDE + 1) : segment.last + _STRIDE]
+            near = self.sizes[max(0, segment.first - 1) : segment.last + 2]
             wanted[contender] = sorted({*wanted.get(contender, []), *(size for size in near if size in served)})
         self._carry_out(wanted)
         for contender, sizes in wanted.items():

@@ -35,7 +35,7 @@ def suite(text: str = TINY) -> Suite:
 @contextmanager
 def in_process() -> Iterator[Slots]:
     """An executor that does everything here, so that a test can put something in its way."""
-    yield Slots(SerialExecutor(), 1)
+    yield Slots(SerialExecutor(), lambda: 1)
 
 
 def run(path: Path | str, what: Suite | None = None, origin: Origin = HERE) -> Run:

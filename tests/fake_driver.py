@@ -1,6 +1,7 @@
 """A driver without a GPU: the calls that a CUDA machine makes, on this computer's memory, with the host build as the kernel.
 
-A launch runs in a thread, so that the host can look on and end it, and nobody but the abort flag ends a hang.
+A launch runs in a thread, so that the host can look on and end it, and nobody but the abort flag ends a hang. Memory in whole pages
+is a file without a name, which other processes can open.
 """
 
 from __future__ import annotations
@@ -15,11 +16,27 @@ from typing import Any
 from synth.execute.cuda import HostMachine
 
 _NOT_READY = 600
+_INVALID = 101
 _FOR_EVER_S = 600.0
+_PAGE_BYTES = 2 << 20
+_BUS = b"0000:%02x:00.0"
+
+
+class _Handle:
+    """What the driver tells another process about memory."""
+
+    def __init__(self, told: bytes = b"") -> None:
+        self.bytes = ctypes.create_string_buffer(told, 64)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self.bytes)
 
 
 class FakeDriver:
-    """One GPU of `multiprocessors`, each with room for so many threads. `calls` counts what was called."""
+    """GPUs of `multiprocessors`, each with room for so many threads. `calls` counts what was called.
+
+    Ordinals `hidden` are not this process's to see, pairs `apart` cannot reach each other, and `nvlink` joins all pairs or none.
+    """
 
     CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=_NOT_READY)
     CUdevice_attribute = SimpleNamespace(
@@ -27,10 +44,23 @@ class FakeDriver:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
         CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT="multiprocessors",
     )
+    CUdevice_P2PAttribute = SimpleNamespace(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED="atomics")
+    CUipcMemHandle = _Handle
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
 
-    def __init__(self, library: Path, *, multiprocessors: int = 16, threads: int = 512) -> None:
+    def __init__(
+        self,
+        library: Path,
+        *,
+        multiprocessors: int = 16,
+        threads: int = 512,
+        gpus: int = 1,
+        hidden: tuple[int, ...] = (),
+        apart: tuple[tuple[int, int], ...] = (),
+        nvlink: bool = True,
+    ) -> None:
         self.host = HostMachine(library)
+        self.gpus, self.hidden, self.apart, self.nvlink = gpus, hidden, apart, nvlink
         self.attributes = {"major": 9, "minor": 0, "multiprocessors": multiprocessors}
         self.threads = threads
         self.calls: dict[str, int] = {}
@@ -45,7 +75,33 @@ class FakeDriver:
         return object.__getattribute__(self, name)
 
     def cuDeviceGetCount(self) -> tuple[int, int]:
-        return 0, 1
+        return 0, self.gpus
+
+    def cuDeviceGetPCIBusId(self, length: int, device: int) -> tuple[int, bytes]:
+        return 0, (_BUS % device).ljust(length, b"\0")
+
+    def cuDeviceGetByPCIBusId(self, name: bytes) -> tuple[int, int]:
+        (found,) = (device for device in range(self.gpus) if name == _BUS % device)
+        return (_INVALID, 0) if found in self.hidden else (0, found)
+
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> tuple[int, int]:
+        return 0, int((device, peer) not in self.apart)
+
+    def cuDeviceGetP2PAttribute(self, attribute: str, device: int, peer: int) -> tuple[int, int]:
+        assert attribute == "atomics"
+        assert device != peer
+        return 0, int(self.nvlink)
+
+    def cuIpcGetMemHandle(self, address: int) -> tuple[int, _Handle]:
+        return 0, _Handle(self.host.export(address))
+
+    def cuIpcOpenMemHandle(self, handle: _Handle, flags: int) -> tuple[int, int]:
+        assert flags == 1, "with peer access"
+        return 0, self.host.open(handle.bytes.raw)
+
+    def cuIpcCloseMemHandle(self, address: int) -> tuple[int]:
+        self.host.leave(address)
+        return (0,)
 
     def cuDeviceGet(self, ordinal: int) -> tuple[int, int]:
         return 0, ordinal
@@ -66,7 +122,9 @@ class FakeDriver:
         return 0, self.attributes[attribute]
 
     def cuMemAlloc(self, size: int) -> tuple[int, int]:
-        return (2, 0) if size > 1 << 30 else (0, self.host.allocate(size))
+        if size > 1 << 30:
+            return 2, 0
+        return 0, self.host.allocate(size) if size % _PAGE_BYTES else self.host.share(size)
 
     def cuMemGetInfo(self) -> tuple[int, int, int]:
         return 0, 1 << 30, 1 << 31

@@ -18,6 +18,7 @@ JUDGES = frozenset({"verify", "explain", "simulate", "execute"})
 #: Values and pure functions of values: they know nothing but each other.
 VALUES = frozenset(
     {
+        "boxes",
         "candidates",
         "check_links",
         "check_places",
@@ -26,6 +27,7 @@ VALUES = frozenset(
         "chunks",
         "cluster",
         "collective",
+        "collector",
         "constants",
         "default_sketch",
         "degrade",
@@ -52,7 +54,9 @@ VALUES = frozenset(
     }
 )
 #: The pipeline and the files that it is cut into: they put the stages together. Others go through `pipeline` alone.
-PIPELINE = frozenset({"build", "cache", "known", "pipeline", "search", "solve", "strategies", "trial", "workers"})
+PIPELINE = frozenset(
+    {"build", "cache", "hierarchical", "known", "pipeline", "plan", "search", "solve", "strategies", "trial", "workers"}
+)
 #: Other people's algorithms, put together from values and lowering alone: part of the pipeline's layer, but without the judge
 #: and without the stages that search, so that what answers are compared with owes nothing to how they were found.
 BASELINES = VALUES | {"lowering"}

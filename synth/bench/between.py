@@ -39,6 +39,14 @@ def previous(store: Store, run: Run) -> Run | None:
     return earlier[-1] if earlier else None
 
 
+def require_previous(store: Store, run: Run) -> Run:
+    """As `previous`; InputError where there is none."""
+    found = previous(store, run)
+    if found is None:
+        raise InputError("run", "", run.title, f"a run that another of the same suite went before, in {store.path}")
+    return found
+
+
 def compare_runs(store: Store, before: Run, after: Run) -> Comparison:
     """What changed from one run to another, with the tolerances of the later one's suite."""
     first, second = (Side(store.records(run), store.jobs(run)) for run in (before, after))

@@ -2,14 +2,15 @@
 
 A regression is: an answer or a verification lost, optimality lost, a worse schedule, a simulated time beyond the tolerance, a stage
 or a synthesis that takes more reference workloads than the tolerance allows, and, between two runs of one code, any difference in
-a deterministic column. Figures that got better are told too. A case whose machine or request changed is compared with nothing.
+a deterministic column. Figures that got better are told too. A case whose machine or request changed is compared with nothing, and
+where a clock ended a search its figures are told without being judged.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from synth.bench.values import LEFT_OUT, OK, VERIFY, JobRecord, Record, Tolerances
 
@@ -119,7 +120,15 @@ def _of_case(before: Record, after: Record, tolerances: Tolerances) -> Iterator[
         if abs(new - old) > tolerance * old:
             share = f"{new / old - 1:+.2%}" if old > 0 else "from nothing"
             told = f"{_figure(old)} us", f"{_figure(new)} us ({share})"
-            yield Change(WORSE if new > old else BETTER, what, case, *told, abs(new / old - 1) if old > 0 else math.inf)
+            weight = abs(new / old - 1) if old > 0 else math.inf
+            yield _judged(Change(WORSE if new > old else BETTER, what, case, *told, weight), before, after)
+
+
+def _judged(change: Change, before: Record, after: Record) -> Change:
+    """The change as it is, unless a clock ended one of the searches: how far that came says nothing of the code."""
+    if not before.cut and not after.cut:
+        return change
+    return replace(change, kind=CHANGED, what=f"{change.what}, cut short by time")
 
 
 def _place(change: Change) -> tuple[int, int, float]:
@@ -136,10 +145,11 @@ def _of_proofs(before: Side, after: Side, cases: Sequence[str], tolerances: Tole
             continue
         if old.is_optimal != new.is_optimal:
             kind = WORSE if old.is_optimal else BETTER
-            yield Change(kind, "optimality", new.job, old.proof or "none", new.proof or "none")
+            yield _judged(Change(kind, "optimality", new.job, old.proof or "none", new.proof or "none"), old, new)
         elif old.gap is not None and new.gap is not None and abs(new.gap - old.gap) > tolerances.gap * (1 + old.gap):
             told = f"{old.gap:.2%}", f"{new.gap:.2%}"
-            yield Change(WORSE if new.gap > old.gap else BETTER, "gap", new.job, *told, abs(new.gap - old.gap))
+            kind = WORSE if new.gap > old.gap else BETTER
+            yield _judged(Change(kind, "gap", new.job, *told, abs(new.gap - old.gap)), old, new)
 
 
 def _of_status(before: Record, after: Record) -> Change:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
+from synth.bench.fingerprint import code_here
 from synth.errors import SynthError, UsageError
 
 #: Seconds that a scheduler is given to answer at all.
@@ -18,10 +23,10 @@ _CONNECT_S = 30
 
 
 class Slots(NamedTuple):
-    """An executor, and how many calls it works on at a time."""
+    """An executor, and how many calls it works on at a time: as many as `at_once` says when it is asked."""
 
     executor: Executor
-    at_once: int
+    at_once: Callable[[], int]
 
 
 class SerialExecutor(Executor):
@@ -41,13 +46,36 @@ class SerialExecutor(Executor):
 def local_executor(jobs: int) -> Iterator[Slots]:
     """Processes of this host, a fresh one for each call: memory and times of one synthesis owe nothing to the one before."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent, max_tasks_per_child=1)
+    resource_tracker.ensure_running()  # its start would let Ctrl-C through again
+    executor = _Pool(jobs, mp_context=context, initializer=_end_with_parent, max_tasks_per_child=1)
     try:
-        yield Slots(executor, jobs)
+        yield Slots(executor, lambda: jobs)
     except BaseException:
         _end(executor)
         raise
     executor.shutdown()
+
+
+class _Pool(ProcessPoolExecutor):
+    """Processes without Ctrl-C, which reaches all that belong to a terminal: the one that started them is to end them."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """As in any pool. What is started here, the thread that starts further processes too, has Ctrl-C blocked as it is here."""
+        with _without_interrupts():
+            return super().submit(function, *args, **named)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the block is left, where the system can do that."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
@@ -72,22 +100,52 @@ def _end(executor: ProcessPoolExecutor) -> None:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Slots]:
-    """The workers of a Dask cluster, which have to have synth installed.
+    """The workers of a Dask cluster, which have to have the same synth installed.
 
-    Raises UsageError without `distributed`, SynthError where no scheduler answers.
+    Raises UsageError without `distributed`; SynthError where no scheduler answers, no worker comes, or one has other code.
     """
     try:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs the package distributed: pip install 'synth[bench]'") from error
+    _silence("distributed", "tornado")
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         told = str(error).partition("\n")[0] or type(error).__name__
         raise SynthError(f"--scheduler: {address}: no scheduler answers there: {told}") from error
     with client:
-        if not client.scheduler_info()["workers"]:
-            raise SynthError(f"--scheduler: {address}: it has no workers")
+        try:
+            client.wait_for_workers(1, timeout=_CONNECT_S)
+        except TimeoutError as error:
+            raise SynthError(f"--scheduler: {address}: it has no workers") from error
+        _check_code(client, address)
         # Every call counts as another one: a synthesis that was run before is run again, that is what is measured.
         with client.get_executor(pure=False) as executor:
-            yield Slots(executor, sum(client.nthreads().values()))
+            yield Slots(executor, partial(_threads, client, address))
+
+
+def _silence(*packages: str) -> None:
+    """No log of these packages: what becomes of a connection is told by errors of ours, the log has tracebacks."""
+    for name in (*packages, *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in packages:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _check_code(client: Any, address: str) -> None:
+    """Raise where a worker would measure something else than what is here, under the commit that is here."""
+    here = code_here()
+    for worker, there in sorted(client.run(code_here, on_error="return").items()):
+        if isinstance(there, BaseException):
+            raise SynthError(f"--scheduler: {address}: worker {worker} cannot run synth: {there}") from there
+        if there != here:
+            told = "has other code or packages than this host: install the same synth on both"
+            raise SynthError(f"--scheduler: {address}: worker {worker} {told}")
+
+
+def _threads(client: Any, address: str) -> int:
+    """Calls that the cluster works on at a time, now: workers may come and go."""
+    try:
+        return sum(client.nthreads().values())
+    except (OSError, RuntimeError, TimeoutError) as error:
+        raise SynthError(f"--scheduler: {address}: it is gone; the same command takes the run up") from error

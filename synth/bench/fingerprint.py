@@ -17,6 +17,9 @@ from synth.bench.values import Job
 _ROOT = Path(__file__).resolve().parent.parent.parent
 #: Packages whose version can change an answer.
 _PACKAGES = ("numpy", "scipy", "highspy", "pulp")
+#: What answers come from: packages, and the suites that come along.
+_SOURCES = ("synth", "msccl_xml", "topologies")
+_SUITES = ("benchmarks/suites",)
 _LENGTH = 16
 
 
@@ -44,7 +47,9 @@ def text_hash(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a run was made from. `commit` is "" outside a checkout; `dirty` is a hash of changes that are in no commit, or ""."""
+    """What a run was made from. `commit` is "" outside a checkout; `dirty` is a hash of what no commit has (outside a checkout, of
+    all that is installed), or "".
+    """
 
     commit: str
     dirty: str
@@ -52,40 +57,62 @@ class Origin:
     platform: str
 
     @property
+    def short(self) -> str:
+        """`3f2a1b0c+`: the beginning of the commit; the plus stands for changes that are in no commit."""
+        return self.commit[:8] + ("+" if self.dirty else "") if self.commit else "no commit"
+
+    @property
     def code(self) -> str:
         """Equal for equal code and packages: runs of one code have to agree in every deterministic column."""
-        told = json.dumps([self.commit, self.dirty, self.versions], sort_keys=True)
-        return _hash(told) if self.commit else ""
+        return _hash(json.dumps([self.commit, self.dirty, self.versions], sort_keys=True))
 
 
 def origin() -> Origin:
     """The code that is running here, and with which packages."""
     versions = {"synth": __version__, "python": platform.python_version()}
     versions |= {name: _version(name) for name in _PACKAGES}
+    commit = _git("rev-parse", "HEAD").strip()
     return Origin(
-        commit=_commit(),
-        dirty=_dirty(),
+        commit=commit,
+        dirty=_changes() if commit else _installed(),
         versions=versions,
         platform=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     )
 
 
-def _commit() -> str:
-    return _git("rev-parse", "HEAD").strip()
+def code_here() -> str:
+    """A hash of the programs and packages of this process: hosts where it is equal give equal answers."""
+    files = sorted(path for package in ("synth", "msccl_xml") for path in (_ROOT / package).rglob("*.py"))
+    told = [f"{path.relative_to(_ROOT).as_posix()}\n{_digest(path)}" for path in files]
+    return _hash("\n".join([*told, *(f"{name} {_version(name)}" for name in _PACKAGES)]))
 
 
-def _dirty() -> str:
+def _changes() -> str:
     """A hash of what differs from the commit in the packages: text of tracked files, and files that git does not know yet."""
-    packages = ("synth", "msccl_xml", "topologies", "benchmarks/suites")
-    changed = _git("diff", "HEAD", "--", *packages)
-    unknown = _git("ls-files", "--others", "--exclude-standard", "--", *packages).splitlines()
+    changed = _git("diff", "HEAD", "--binary", "--", *_SOURCES, *_SUITES)
+    unknown = _git("ls-files", "--others", "--exclude-standard", "--", *_SOURCES, *_SUITES).splitlines()
     told = [changed] if changed else []
-    for name in sorted(unknown):
-        try:
-            told.append(f"{name}\n{(_ROOT / name).read_text(encoding='utf-8')}")
-        except (OSError, UnicodeDecodeError):
-            told.append(name)
+    told += [f"{name}\n{_digest(_ROOT / name)}" for name in sorted(unknown)]
     return _hash("\n".join(told)) if told else ""
+
+
+def _installed() -> str:
+    """A hash of the packages as they stand on the disk: an installation without a commit is told apart from another by it."""
+    files = sorted(
+        path
+        for package in _SOURCES
+        for path in (_ROOT / package).rglob("*")
+        if path.suffix != ".pyc" and path.is_file()
+    )
+    return _hash("\n".join(f"{path.relative_to(_ROOT).as_posix()}\n{_digest(path)}" for path in files))
+
+
+def _digest(path: Path) -> str:
+    """Of a file's bytes; "" where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _git(*arguments: str) -> str:

@@ -35,10 +35,9 @@ def find_case(store: Store, case: str) -> str:
 
 
 def _row(run: Run, record: Record) -> tuple[str, ...]:
-    commit = run.origin.commit[:8] + ("+" if run.origin.dirty else "")
     figures = [record.time_us, record.schedule_us]
     return (
-        *(str(run.id), run.started[:16].replace("T", " "), commit or "-", record.status),
+        *(str(run.id), run.started[:16].replace("T", " "), run.origin.short, record.status),
         *("-" if figure is None else f"{figure:.3f}" for figure in figures),
         *("-" if share is None else f"{share:.2%}" for share in (record.efficiency, record.gap)),
         *(record.proof or "-", record.xml_hash or "-"),

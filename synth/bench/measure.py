@@ -24,13 +24,11 @@ from synth.request import FilePlan, Request, Result, SizeRow
 from synth.simulate import Simulator, paths_by_pair
 from synth.verify import VerifyError, infer_collective, verify_algo
 
-#: What a note of the pipeline begins with where time ended the search: the answer may be another next time.
-_CUT = "--time-limit"
-
 
 def measure(job: Job) -> Outcome:
-    """Synthesize, check the text of every file, time the baselines, and note what it all took. Raises nothing but bugs' own
-    interrupts: a failure is a record with its status.
+    """Synthesize, check the text of every file, time the baselines, and note what it all took.
+
+    A synthesis that fails is no error here: its records have the status and the reason.
     """
     before_s = reference_s()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -182,7 +180,7 @@ def _record(job: Job, result: Result, row: SizeRow, baselines_us: dict[str, floa
         instance_hash=instance_hash(job),
         status=VERIFY if problem else OK,
         problem=problem,
-        cut=any(note.startswith(_CUT) for note in result.notes),
+        cut=result.cut_short,
         proof="" if routing is None else routing.status,
         schedule_us=row.schedule_us,
         time_us=row.time_us,

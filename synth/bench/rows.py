@@ -31,8 +31,7 @@ class Run:
     @property
     def title(self) -> str:
         """`run 12 (nightly, 3f2a1b0c+, 2026-11-01 02:00)`; the plus stands for changes that are in no commit."""
-        commit = self.origin.commit[:8] + ("+" if self.origin.dirty else "")
-        return f"run {self.id} ({self.suite}, {commit or 'no commit'}, {self.started[:16].replace('T', ' ')})"
+        return f"run {self.id} ({self.suite}, {self.origin.short}, {self.started[:16].replace('T', ' ')})"
 
 
 def row_of(run: Run, record: Record) -> tuple[object, ...]:

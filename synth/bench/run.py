@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 
 from synth.bench.executors import Slots
 from synth.bench.fingerprint import Origin
@@ -20,6 +21,8 @@ from synth.request import Progress
 
 MakeExecutor = Callable[[], AbstractContextManager[Slots]]
 Tell = Callable[[Progress], None]
+#: Seconds without an answer after which it is asked whether anybody works.
+_LOOK_S = 20.0
 
 
 def run_suite(
@@ -41,7 +44,8 @@ def run_suite(
         begun = time.monotonic()
         state = _State(suite, store, run, tell, begun, len(done))
         state.work(missing, make_executor)
-        store.finish(run, time.monotonic() - begun)
+        # Of a run that was taken up, the break counts too: what is told is when it began and when it ended.
+        store.finish(run, _since(run) if taken_up else time.monotonic() - begun)
     return next(found for found in store.runs() if found.id == run.id)
 
 
@@ -60,31 +64,35 @@ class _State:
             single = bool(suspects)
             source = suspects if single else waiting
             with make_executor() as slots:
-                # No more than can be worked on: what waits elsewhere would be begun after the time is up.
-                lost = self._drain(source, slots.executor, 1 if single else slots.at_once)
+                lost = self._drain(source, slots, single)
             for job, error in lost:
                 if single:
                     self._add(crashed(job, error))
                 else:
                     suspects.append(job)
 
-    def _drain(self, source: deque[Job], executor: Executor, most: int) -> list[tuple[Job, BaseException]]:
+    def _drain(self, source: deque[Job], slots: Slots, single: bool) -> list[tuple[Job, BaseException]]:
         """Work on the jobs until there are none, or the executor breaks: then those that were under way come back."""
         under_way: dict[Future[Outcome], Job] = {}
         lost: list[tuple[Job, BaseException]] = []
         while source or under_way:
+            # No more than can be worked on: what waits elsewhere would be begun after the time is up.
+            most = 1 if single else max(1, slots.at_once())
             while source and len(under_way) < most and not lost:
                 job = source.popleft()
                 if self._time_is_up():
                     self._add(nothing_done(job, LEFT_OUT, f"the suite's {self.suite.total_s:g} s were up"))
                     continue
                 try:
-                    under_way[executor.submit(measure, job)] = job
+                    under_way[slots.executor.submit(measure, job)] = job
                 except BrokenExecutor as broken:
                     lost.append((job, broken))
-            finished, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            finished = self._wait(under_way, slots)
             for future in sorted(finished, key=lambda item: under_way[item].key):
                 job = under_way.pop(future)
+                if future.cancelled():
+                    told = "was given up: the scheduler that had it is gone; the same command takes the run up"
+                    raise SynthError(f"{job.key} {told}")
                 error = future.exception()
                 if error is None:
                     self._add(future.result())
@@ -96,6 +104,15 @@ class _State:
                 break
         return lost
 
+    def _wait(self, under_way: Mapping[Future[Outcome], Job], slots: Slots) -> set[Future[Outcome]]:
+        """Those that are done, of those that are under way. That there is nobody to work on them is told."""
+        while True:
+            finished, _ = wait(under_way, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+            if finished or not under_way:
+                return finished
+            if not slots.at_once():
+                self.tell(Progress("bench", "there are no workers: waiting for one", self.done / len(self.suite.jobs)))
+
     def _add(self, outcome: Outcome) -> None:
         self.store.add(self.run, outcome)
         self.done += 1
@@ -104,6 +121,11 @@ class _State:
 
     def _time_is_up(self) -> bool:
         return self.suite.total_s is not None and time.monotonic() - self.begun > self.suite.total_s
+
+
+def _since(run: Run) -> float:
+    """Seconds since the run was begun."""
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(run.started)).total_seconds())
 
 
 def _line(outcome: Outcome) -> str:

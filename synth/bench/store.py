@@ -173,6 +173,9 @@ class Store:
         self._db.execute("PRAGMA synchronous = FULL")
         if version < VERSION:
             self._migrate()
+        with self._transaction():
+            # What cannot be written is told now, not when there is something to write.
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _migrate(self) -> None:
         """The steps that the file has not had; another process may have made them while this one waited."""
@@ -213,6 +216,9 @@ def _reason(error: sqlite3.Error) -> str:
             return "cannot be written: the disk is full; what was there is intact, make room and run again"
         case name if name.startswith("SQLITE_READONLY"):
             return "cannot be written: it is read-only (the file, its folder or the file system)"
+        case name if name.startswith("SQLITE_IOERR"):
+            # Whole disks have an error of their own; quotas and limits of a file's size end here.
+            return f"cannot be read or written ({told}: the disk, or a quota on it); what was there is intact"
         case name if name.startswith("SQLITE_BUSY"):
             return "another process has been writing to it for too long; try again when that is done"
         case name if name.startswith("SQLITE_CANTOPEN"):

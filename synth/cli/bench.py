@@ -115,23 +115,26 @@ def write_report(**given: Any) -> int:
 
 
 @bench.command("compare")
-@click.argument("before", metavar="A", default="latest~1")
-@click.argument("after", metavar="B", default="latest")
+@click.argument("before", metavar="[A]", required=False)
+@click.argument("after", metavar="[B]", default="latest")
 @_store
 @_forms
 @_debug
 def compare_two(**given: Any) -> int:
     """Tell what changed from run A to run B, and end in 1 if something got worse.
 
-    A run is its number, the beginning of its commit, latest, or latest~1 for the one before that.
+    A run is its number, the beginning of its commit, latest, or latest~1 for the one before that. Without A and B: the latest run and
+    the one before it of the same suite.
     """
-    from synth.bench.between import find_run
+    from synth.bench.between import find_run, require_previous
     from synth.bench.report import gather
     from synth.bench.store import Store
 
     _check_forms(given)
     with Store(given["store"]) as store:
-        before, after = find_run(store, given["before"]), find_run(store, given["after"])
+        named = None if given["before"] is None else find_run(store, given["before"])
+        after = find_run(store, given["after"])
+        before = named or require_previous(store, after)
         data = gather(store, after, before)
     return _deliver(data, given)
 
@@ -186,8 +189,9 @@ def measure_on_gpus(**given: Any) -> int:
     launch = _launch(given)
     with Store(given["store"], write=True) as store, output.narrate(given["quiet"]) as tell:
         targets = _targets(store, given)
-        found = measure_targets(targets, launch, backend=given["backend"], commit=origin().commit, tell=tell)
-        keep(store, found)
+        found = measure_targets(
+            targets, launch, backend=given["backend"], commit=origin().commit, tell=tell, keep=partial(keep, store)
+        )
         if not given["files"]:
             _write_forms(_data(store, given["run_name"]), given)
     output.print_result("\n".join(item.line for item in found))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from synth.cli import output, params
+from synth.cli.run_place import check_options, placement_of, start, under_torchrun
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, SynthError, UsageError
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 DEFAULT_SIZES = (1 << 10, 1 << 20)
 BACKENDS = ("gloo", "nccl", "cuda", "host")
-#: Those that run through torch.distributed; the others are synth's own interpreter.
-_TORCH = ("gloo", "nccl")
+PLACEMENTS = ("virtual", "processes")
 _RUNTIMES = ("msccl", "executor", "rccl")
 
 
@@ -34,6 +32,7 @@ class Options:
 
     file: str
     backend: str
+    placement: str | None
     size: int | None
     sizes: tuple[int, int] | None
     dtype: str
@@ -45,6 +44,7 @@ class Options:
     no_check: bool
     no_verify: bool
     compare: bool
+    calibrate: str | None
     patience: float
     tile: int | None
     shake: int | None
@@ -56,6 +56,11 @@ class Options:
 @click.argument("file", metavar="FILE")
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default="gloo", show_default=True, help="What carries the data."
+)
+@click.option(
+    "--placement",
+    type=click.Choice(PLACEMENTS),
+    help="Where cuda and host have the ranks: all on one GPU (virtual), or a process for each. [as many GPUs as ranks: processes]",
 )
 @click.option("--size", callback=params.size, metavar="SIZE", help="One buffer size, such as 64MB.")
 @click.option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Doublings of a range. [1KB:1MB]")
@@ -79,7 +84,8 @@ class Options:
 )
 @click.option("--no-check", is_flag=True, help="Time only: look at no element.")
 @click.option("--no-verify", is_flag=True, help="Run what `synth verify` refuses, too.")
-@click.option("--compare", is_flag=True, help="Time torch's own collective beside it.")
+@click.option("--compare", is_flag=True, help="Time torch's own collective beside it; of virtual ranks, a copy.")
+@click.option("--calibrate", metavar="FOLDER", help="Measure virtual ranks, for `synth simulate --calibration`.")
 @click.option(
     "--patience",
     callback=params.seconds,
@@ -102,10 +108,11 @@ def run(**given: Any) -> int:
     from synth.execute import HangError
 
     try:
-        if options.backend in _TORCH and _under_torchrun():
+        check_options(options)
+        if under_torchrun(options):
             return _run_in_rank(options)
         job = job_of(options)
-        return _tell(options, job, _start(options, job))
+        return _tell(options, job, start(options, job), placement_of(options, job))
     except HangError as error:
         output.print_lines([f"  {line}" for line in error.waits])
         raise
@@ -165,44 +172,6 @@ def _least(promise: Collective, element_bytes: int) -> int:
     return promise.num_ranks * max(SHARE_ALIGNMENT_BYTES, element_bytes) if promise.name in SHARED else element_bytes
 
 
-def _start(options: Options, job: Job) -> list[Measured]:
-    """Run on this machine, in processes of our own."""
-    from synth.execute import Pool, measure
-    from synth.execute.communicator import NEEDS_TORCH
-
-    if options.backend not in _TORCH:
-        return _own_interpreter(options.backend, job)
-    if importlib.util.find_spec("torch") is None:
-        raise SynthError(NEEDS_TORCH)
-    if options.backend == "nccl":
-        _check_gpus(job.algo.ngpus)
-    with Pool(job.algo.ngpus, options.backend, options.patience) as pool:
-        rows: list[Measured] = pool.run(measure, job)[0]
-    return rows
-
-
-def _own_interpreter(backend: str, job: Job) -> list[Measured]:
-    """`synth.execute.cuda.run(job, backend)`: the same job, the same figures."""
-    try:
-        interpreter = importlib.import_module("synth.execute.cuda").run
-    except (ImportError, AttributeError):
-        raise InputError("--backend", "", backend, "gloo or nccl: this synth has no synth.execute.cuda.run") from None
-    rows: list[Measured] = interpreter(job, backend)
-    return rows
-
-
-def _check_gpus(needed: int) -> None:
-    from synth.execute.communicator import gpus_seen
-
-    seen = gpus_seen()
-    if seen < needed:
-        raise InputError("--backend", "nccl", f"{seen} GPUs", f"{needed}, one for each rank (gloo needs none)")
-
-
-def _under_torchrun() -> bool:
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
-
-
 def _run_in_rank(options: Options) -> int:
     """This process is one rank of many: rank 0 prints the figures; of a failure, the rank that met it first."""
     from synth.execute.elastic import Elastic
@@ -217,13 +186,13 @@ def _run_in_rank(options: Options) -> int:
             return 1
         if elastic.rank:
             return _code(rows)
-        return _tell(options, job, rows)
+        return _tell(options, job, rows, "processes")
 
 
-def _tell(options: Options, job: Job, rows: list[Measured]) -> int:
+def _tell(options: Options, job: Job, rows: list[Measured], placement: str) -> int:
     from synth.cli.run_text import Header, remarks_of, run_json, run_text
 
-    header = Header(options.file, options.backend, job.promise, job.dtype, job.op)
+    header = Header(options.file, options.backend, job.promise, job.dtype, job.op, placement)
     document = (run_json if options.as_json else run_text)(header, rows, remarks_of(header, rows))
     output.print_result(document)
     return _code(rows)

@@ -24,6 +24,7 @@ class Header:
     collective: Collective
     dtype: str
     op: str
+    placement: str = "processes"
 
     @property
     def redop(self) -> str:
@@ -48,13 +49,14 @@ def run_text(header: Header, rows: Sequence[Measured], remarks: Sequence[str]) -
 
 
 def run_json(header: Header, rows: Sequence[Measured], remarks: Sequence[str]) -> str:
-    """`{file, backend, collective, ranks, type, redop, root, sizes: [{bytes, count, out_of_place, in_place, …}], remarks}`.
+    """`{file, backend, placement, collective, ranks, type, redop, root, sizes: [{bytes, out_of_place, in_place, …}], remarks}`.
 
     `out_of_place` and `in_place` are `{time_us, algbw_GBps, busbw_GBps, wrong}` or null; `torch` likewise, without `wrong`.
     """
     document = {
         "file": header.file,
         "backend": header.backend,
+        "placement": header.placement,
         "collective": header.collective.name.value,
         "ranks": header.collective.num_ranks,
         "type": header.dtype,

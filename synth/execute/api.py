@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,8 @@ class Collective:
     ) -> None:
         """`promise` is what the file computes; `tile_bytes` is what one transfer moves, the protocol's own where None.
 
-        Raises InputError where the file is not well-formed, is for other ranks, or reaches beyond the buffers of a call.
+        Raises InputError where the file is not well-formed, is for other ranks, or reaches beyond the buffers of a call; and with
+        synth's own interpreter, for which all ranks make it together, where their GPUs cannot reach each other.
         """
         check_algo(algo)
         if algo.ngpus != communicator.world:
@@ -62,6 +64,7 @@ class Collective:
             check_bounds(self._program(1), self.rank, regions, algo.name or "algo")
         self.scratch: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
         """of each type on each device: grown on demand and never cleared, as the runtimes' is"""
+        self.engine = communicator.engine_for(algo, promise, tile_bytes)
 
     @classmethod
     def from_xml(
@@ -93,34 +96,52 @@ class Collective:
 
         Raises InputError for tensors that do not fit, HangError where nothing moves any more.
         """
+        operands = self._operands(output, input, op)
+        if operands.unit:
+            self._run(operands, op, lambda call: self.engine.run(call, self.communicator.watch))
+
+    def repeat(
+        self, output: torch.Tensor | None, given: torch.Tensor | None = None, op: str = "sum", times: int = 1
+    ) -> float:
+        """So many calls back to back, as fast as the engine has them: microseconds of one, as this rank has measured it."""
+        told = [0.0]
+        operands = self._operands(output, given, op)
+        if operands.unit:
+            watch = self.communicator.watch
+            self._run(operands, op, lambda call: told.append(self.engine.repeat(call, watch, times)))
+        return told[-1]
+
+    def close(self) -> None:
+        """Give back what this algorithm alone holds, all ranks together; it is of no use afterwards. The communicator stays."""
+        self.communicator.drop(self.engine)
+
+    def pads(self, unit: int) -> int:
+        """Elements that are added to a unit of so many (the vector, or a rank's share): 0 where the engine takes any size."""
+        return 0 if self.engine.own else padded_unit(self.promise, unit) - unit
+
+    def _operands(self, output: torch.Tensor | None, given: torch.Tensor | None, op: str) -> Operands:
         check_operation(op)
         if op != "sum" and self.promise.name not in COMBINING:
             raise InputError("op", "", op, f"sum, as {self.promise.name} combines nothing")
-        operands = operands_of(self.promise, self.rank, output, input)
-        if operands.unit:
-            self._run(operands, op)
+        return operands_of(self.promise, self.rank, output, given)
 
-    def pads(self, unit: int) -> int:
-        """Elements that are added to a unit of so many (the vector, or a rank's share): 0 where the chunk count divides it."""
-        return padded_unit(self.promise, unit) - unit
-
-    def _run(self, operands: Operands, op: str) -> None:
+    def _run(self, operands: Operands, op: str, run: Callable[[Call], None]) -> None:
         in_place = operands.in_place if operands.in_place in self.layouts else self.layouts[0]
-        unit = padded_unit(self.promise, operands.unit)
+        unit = operands.unit + self.pads(operands.unit)
         staged = operands.staged(unit, in_place=in_place)
-        engine, chunk = self.communicator.engine, unit // self.promise.per_rank
-        cut = cut_chunk(chunk, operands.like.element_size(), self.tile_bytes, engine.most_tiles)
+        chunk = -(-unit // self.promise.per_rank)
+        cut = cut_chunk(chunk, operands.like.element_size(), self.tile_bytes, self.engine.most_tiles)
         regions = self._regions[in_place]
         memories = {**staged.memories, SCRATCH: self._scratch_for(operands.like, regions, cut)}
         program: Program = self._program(cut.most)
-        call = Call(program, self.rank, cut, regions, memories, op, self.algo.proto != "Simple")
-        engine.run(call, self.communicator.watch)
-        if op == "avg" and staged.result is not None:
+        run(Call(program, self.rank, cut, regions, memories, op, self.algo.proto != "Simple", unit))
+        if op == "avg" and staged.result is not None and not self.engine.own:
             finish_average(staged.result, self.promise.num_ranks)
         staged.finish()
 
     def _scratch_for(self, like: torch.Tensor, regions: Regions, cut: Cut) -> torch.Tensor:
-        need = regions[Buffer.SCRATCH].chunks * cut.chunk
+        # Room for every chunk to begin on 16 bytes, as the interpreter of our own has it.
+        need = regions[Buffer.SCRATCH].chunks * (cut.chunk + 16 // like.element_size())
         key = (like.dtype, like.device)
         if key not in self.scratch or self.scratch[key].numel() < need:
             self.scratch[key] = like.new_empty(need)

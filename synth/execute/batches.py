@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from synth.execute.act import compute, outgoing
 from synth.execute.arithmetic import combiner
-from synth.execute.call import Call
+from synth.execute.call import Call, TorchEngine
 from synth.execute.communicator import distributed
 from synth.execute.program import Operation, Part, Program
 from synth.execute.rounds import Act, Receive, Round, plan_rounds
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_TILES = 4
 
 
-class BatchEngine:
+class BatchEngine(TorchEngine):
     """Runs calls on a process group by rounds; see the module."""
 
     most_tiles: int | None = MOST_TILES

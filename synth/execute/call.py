@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,7 @@ class Call:
     """One rank's part of one collective call: the program, how chunks are cut, where its memory lies, and the reduction.
 
     `memories` are flat, contiguous tensors of one type by the names of `regions`. `target_first` is the order of fused sums.
+    `unit` is the elements of a share (the vector where there are none), as many as the chunks divide unless the engine takes any.
     """
 
     program: Program
@@ -31,6 +34,7 @@ class Call:
     memories: Mapping[str, torch.Tensor]
     op: str
     target_first: bool
+    unit: int
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -62,11 +66,44 @@ class Engine(Protocol):
     def most_tiles(self) -> int | None:
         """Into how many tiles a chunk is cut at most; None without limit."""
 
+    @property
+    def own(self) -> bool:
+        """Whether it is synth's own interpreter: takes units that the chunks do not divide, divides averages, and times itself."""
+
+    @property
+    def remark(self) -> str:
+        """What has to be said with its figures; "" for nothing."""
+
     def run(self, call: Call, watch: Watch) -> None:
         """Run this rank's part; returns when it is done. After any error the engine is of no more use."""
 
+    def repeat(self, call: Call, watch: Watch, times: int) -> float:
+        """Run it so many times as fast as can be: microseconds of one, by the engine's own clock."""
+
     def close(self) -> None:
         """Let go of threads and buffers."""
+
+
+class TorchEngine(ABC):
+    """What engines that move tensors by torch's messages have in common."""
+
+    own = False
+    remark = ""
+
+    @abstractmethod
+    def run(self, call: Call, watch: Watch) -> None:
+        """As `Engine.run`."""
+
+    def repeat(self, call: Call, watch: Watch, times: int) -> float:
+        """One call after the other, to the end of the last one."""
+        started = time.perf_counter()
+        for _ in range(times):
+            self.run(call, watch)
+        if call.like.is_cuda:
+            import torch
+
+            torch.cuda.synchronize()
+        return (time.perf_counter() - started) * 1e6 / times
 
 
 class BrokenError(SynthError):

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 
 from synth.errors import InputError, SynthError
-from synth.execute.communicator import distributed, gpus_seen
+from synth.execute.communicator import JOINED_BY, ON_GPU, distributed, gpus_seen
 from synth.execute.errors import FollowError, HangError, LostError
 from synth.execute.measure import Job, Measured, measure
 from synth.execute.session import Session, as_synth_error
@@ -92,8 +92,8 @@ class Elastic:
         problem: SynthError | None = None
         try:
             job = prepare(self.world)
-            if backend == "nccl":
-                self._take_gpu()
+            if backend in ON_GPU:
+                self._take_gpu(backend)
         except SynthError as error:
             problem = error
         found: list[tuple[str | None, bytes]] = self.session.exchange((problem and str(problem), pickle.dumps(job)))
@@ -111,19 +111,19 @@ class Elastic:
             raise SynthError("the ranks were started with different files or options")
         return job
 
-    def _take_gpu(self) -> None:
+    def _take_gpu(self, backend: str) -> None:
         import torch
 
         local, seen = int(os.environ.get("LOCAL_RANK", "0")), gpus_seen()
         if seen <= local:
-            raise InputError("--backend", "nccl", f"{seen} GPUs", f"one for local rank {local} (gloo needs none)")
+            raise InputError("--backend", backend, f"{seen} GPUs", f"one for local rank {local} (gloo needs none)")
         torch.cuda.set_device(local)
 
     def _join(self, backend: str) -> None:
         import torch.distributed as dist
 
         store = dist.PrefixStore("group", self._store)
-        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world)
+        dist.init_process_group(JOINED_BY[backend], store=store, rank=self.rank, world_size=self.world)
 
     def _leave_at_once(self) -> None:
         self._failed = True

@@ -18,8 +18,6 @@ from synth.execute.native import native
 if TYPE_CHECKING:
     import torch
 
-_DEVICES = {"gloo": "cpu", "nccl": "cuda"}
-
 
 class SynthGroup:
     """A set of files over the ranks of a process group; its methods are named, and behave, as torch.distributed's functions.
@@ -36,9 +34,13 @@ class SynthGroup:
         *,
         root: int | None = None,
         runtime: str = "msccl",
+        backend: str | None = None,
     ) -> None:
-        """`root` is that of the files that have one; `runtime` tells how their maxBytes is read. SynthError for a bad file."""
-        self.communicator = Communicator(group)
+        """`root` is that of the files that have one; `runtime` tells how their maxBytes is read; `backend`: see Communicator.
+
+        SynthError for a bad file.
+        """
+        self.communicator = Communicator(group, backend)
         self.group = group
         self.runtime = runtime
         self.calls = {"synth": 0, "torch": 0}
@@ -112,7 +114,7 @@ class SynthGroup:
             promise.name is name
             and promise.root == root
             and op in (OPERATIONS if name in COMBINING else ("sum",))
-            and whole.device.type == _DEVICES[self.communicator.backend]
+            and whole.device.type == self.communicator.device
             and any(whole.dtype == torch_type(known) for known in TYPES)
             and whole.is_contiguous()
             and _in_range(algo, whole.numel() * whole.element_size(), self.runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from msccl_xml.model import Algo
@@ -78,7 +78,11 @@ def measure(session: Session, job: Job) -> list[Measured]:
     if key not in session.kept:
         session.kept[key] = Communicator(backend=job.backend, watch=session, shake=job.shake, rounds=job.rounds)
     collective = Collective(job.algo, job.promise, session.kept[key], job.tile_bytes)
-    return [_Size(session, job, collective, size).run() for size in job.sizes]
+    rows = [_Size(session, job, collective, size).run() for size in job.sizes]
+    if rows and collective.engine.remark:
+        rows[0] = replace(rows[0], remarks=(collective.engine.remark, *rows[0].remarks))
+    collective.close()
+    return rows
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,10 @@ class _Size:
         wrong = self._check(in_place) if self.job.check else None
         tensors = self._tensors(in_place)
         self._fill(tensors, EXACT)
-        return Half(self._time(lambda: self.collective(tensors.output, tensors.input, self.job.op)), wrong)
+        ours, given = self.collective, (tensors.output, tensors.input, self.job.op)
+        if ours.engine.own:
+            return Half(self._mean(lambda times: ours.repeat(*given, times=times)), wrong)
+        return Half(self._time(lambda: ours(*given)), wrong)
 
     def _check(self, in_place: bool) -> int:
         """Elements that are wrong on all ranks together."""
@@ -143,7 +150,7 @@ class _Size:
         import torch
 
         kept = torch_type(self.job.dtype)
-        device = "cuda" if self.job.backend == "nccl" else "cpu"
+        device = self.collective.communicator.device
         shape, unit = shape_of(self.promise, self.rank), self.unit
         whole = torch.empty((max(shape) if in_place else sum(shape)) * unit, dtype=kept, device=device)
         poison(whole)
@@ -191,20 +198,26 @@ class _Size:
 
     def _time(self, call: Callable[[], None]) -> float:
         """Microseconds of a call: warmed up, then back to back, the mean over the ranks."""
-        for _ in range(self.job.warmup):
-            call()
+
+        def looped(times: int) -> float:
+            started = time.perf_counter()
+            for _ in range(times):
+                call()
+            self._synchronize()
+            return (time.perf_counter() - started) * 1e6 / times
+
+        return self._mean(looped)
+
+    def _mean(self, repeat: Callable[[int], float]) -> float:
+        """Microseconds of a call that `repeat` has so many times: warmed up, and the mean over the ranks."""
+        if self.job.warmup:
+            repeat(self.job.warmup)
         self.session.barrier()
-        iterations = max(1, self.job.iterations)
-        started = time.perf_counter()
-        for _ in range(iterations):
-            call()
-        self._synchronize()
-        elapsed_us = (time.perf_counter() - started) * 1e6 / iterations
-        everybody: list[float] = self.session.exchange(elapsed_us)
+        everybody: list[float] = self.session.exchange(repeat(max(1, self.job.iterations)))
         return sum(everybody) / len(everybody)
 
     def _synchronize(self) -> None:
-        if self.job.backend == "nccl":
+        if self.collective.communicator.device == "cuda":
             import torch
 
             torch.cuda.synchronize()

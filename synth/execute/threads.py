@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from synth.execute.act import compute, outgoing
 from synth.execute.arithmetic import combiner
-from synth.execute.call import BrokenError, Call
+from synth.execute.call import BrokenError, Call, TorchEngine
 from synth.execute.program import Block, Operation, Part
 from synth.execute.watch import TICK_S, Watch
 
@@ -33,7 +33,7 @@ _Jobs = SimpleQueue[Callable[[], None] | None]
 _SHAKE_S = 0.004
 
 
-class ThreadEngine:
+class ThreadEngine(TorchEngine):
     """Runs calls on a process group whose send and recv take tags (gloo); `shake` makes threadblocks dawdle by that seed."""
 
     most_tiles: int | None = None

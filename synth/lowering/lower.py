@@ -16,6 +16,7 @@ from math import ceil
 from msccl_xml.limits import check_limits
 from msccl_xml.model import Algo
 from synth.collective import Collective
+from synth.collector import collector_paused
 from synth.errors import CheckError, InputError, NoAnswerError
 from synth.instance import Instance
 from synth.ir import Schedule
@@ -66,6 +67,7 @@ class _Problem:
     """all ways in which it may be called"""
 
 
+@collector_paused()
 def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> Algo:
     """The program that carries out `schedule`, a feasible schedule of `instance` (synth.timing.check_schedule).
 

@@ -1,6 +1,6 @@
 """Ordering: which transfer goes first on a link, by named sort keys; all are tried and the best is kept."""
 
 from synth.ordering.keys import SORT_KEYS
-from synth.ordering.orderer import Ordering
+from synth.ordering.orderer import RULES, Ordering
 
-__all__ = ["SORT_KEYS", "Ordering"]
+__all__ = ["RULES", "SORT_KEYS", "Ordering"]

@@ -23,7 +23,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Ordering:
-    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of RULES.
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of `rules`, names in RULES.
 
     Trying ends early only when a schedule is within `enough` of what no order of this routing can beat: the load of its busiest
     link and its longest chain of transfers.
@@ -33,6 +33,7 @@ class Ordering:
     enough: float = 5e-4
     work: int = 30_000
     """Transfers over all runs: on routings with very many, the last combinations are left out."""
+    rules: tuple[str, ...] = tuple(RULES)
 
     def __call__(
         self, instance: Instance, routing: Routing, known: tuple[Schedule, str] | None = None
@@ -47,8 +48,8 @@ class Ordering:
         longest_us = max((fact.so_far_us + fact.to_go_us for fact in facts), default=0.0)
         limit_us = max(longest_us, busiest_link_us(instance, routing.transfers)) * (1 + self.enough)
         best = known
-        tries = max(len(RULES), self.work // max(1, len(messages)))
-        for name, rule in islice(product(self.keys, RULES), tries):
+        tries = max(len(self.rules), self.work // max(1, len(messages)))
+        for name, rule in islice(product(self.keys, self.rules), tries):
             if best is None or best[0].makespan_us > limit_us:
                 beat_us = best[0].makespan_us - TOLERANCE_US if best is not None else math.inf
                 schedule = list_schedule(instance, work, _places(name, facts), rule=RULES[rule], cutoff_us=beat_us)

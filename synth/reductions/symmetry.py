@@ -11,7 +11,7 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from synth.instance import Symmetry
 from synth.paths import Path
@@ -31,7 +31,7 @@ def find_symmetries(
 
     Deterministic: `work_limit` counts looks at a link, and what is found before it ends is returned.
     """
-    verifier = _Verifier(topology, paths, Budget(work_limit))
+    verifier = Verifier(topology, paths, Budget(work_limit))
     best: tuple[Symmetry, ...] = ()
     best_order = 1
     for recipe in (_rotations(topology), _masks(topology)):
@@ -52,7 +52,7 @@ def from_offsets(
 
     None in the place of one that is no symmetry of the machine, or whose group does not divide the ranks.
     """
-    verifier = _Verifier(topology, paths, Budget(DEFAULT_WORK_LIMIT))
+    verifier = Verifier(topology, paths)
     count = topology.num_ranks
     result: list[Symmetry | None] = []
     for offset, group in offsets:
@@ -61,13 +61,13 @@ def from_offsets(
     return tuple(result)
 
 
-class _Verifier:
-    """Turns permutations of ranks into symmetries of one machine, and refuses what is none."""
+class Verifier:
+    """Turns permutations of ranks into symmetries of one machine, and refuses what is none; `budget` is for the search."""
 
-    def __init__(self, topology: Topology, paths: Sequence[Path], budget: Budget) -> None:
+    def __init__(self, topology: Topology, paths: Sequence[Path], budget: Budget | None = None) -> None:
         self.topology = topology
         self.paths = paths
-        self.budget = budget
+        self.budget = budget or Budget(DEFAULT_WORK_LIMIT)
         self.graph = DeviceGraph(topology)
         self.by_links = {path.links: path.index for path in paths}
         self.between: dict[tuple[int, int], list[tuple[object, ...]]] = {}
@@ -87,8 +87,12 @@ class _Verifier:
     def extension(self, fixed: dict[str, str]) -> Symmetry | None:
         """A symmetry that takes the devices of `fixed` as told, or None."""
         devices = extend(self.graph, fixed, self.budget)
-        links = self.graph.link_map(devices) if devices is not None else None
-        if devices is None or links is None:
+        return self.by_devices(devices) if devices is not None else None
+
+    def by_devices(self, devices: Mapping[str, str]) -> Symmetry | None:
+        """The permutation of devices as a symmetry, or None where it is none."""
+        links = self.graph.link_map(devices)
+        if links is None:
             return None
         image_of_paths: list[int] = []
         for path in self.paths:
@@ -148,7 +152,7 @@ def _masks(topology: Topology) -> Iterator[tuple[int, ...]]:
             yield image
 
 
-def _searched(verifier: _Verifier, known: Sequence[Symmetry]) -> Iterator[Symmetry]:
+def _searched(verifier: Verifier, known: Sequence[Symmetry]) -> Iterator[Symmetry]:
     """Symmetries that take rank 0 to the ranks that the known ones do not, one each where the search finds one."""
     gpus = verifier.topology.gpus
     orbit = orbits(len(gpus), (symmetry.ranks for symmetry in known))

@@ -72,23 +72,51 @@ class Program:
         return self.last_bytes if tile == self.tiles - 1 else self.tile_bytes
 
 
-def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Program:
-    """The program for a buffer of `buffer_bytes` as nccl-tests counts it; one transfer holds at most a protocol's tile.
+class Code(NamedTuple):
+    """The threadblocks of a program and their connections, the same for all sizes that allow as many chunks a transfer."""
+
+    blocks: tuple[Block, ...]
+    connections: tuple[Connection, ...]
+
+
+class Compiler:
+    """An algorithm under a protocol whose transfers hold up to `tile_bytes`: the program at any size.
 
     Raises InputError for what no run can carry out: a wait that no flag ever ends, a step whose threadblock lacks the connection,
     two threadblocks on one end of a connection, a count above 71, no chunks, a gpu twice or beyond the ranks.
     """
-    if algo.nchunksperloop < 1:
-        raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
-    _check_gpus(algo)
-    chunk_bytes = buffer_bytes / algo.nchunksperloop
-    whole_bytes = max(1, -(-buffer_bytes // algo.nchunksperloop))
-    tiles = -(-whole_bytes // protocol_tile_bytes)
-    most = max(1, min(_MAX_COUNT, protocol_tile_bytes // whole_bytes))
-    for gpu, tb, number, step in algo.steps():
-        if not 0 <= step.count <= _MAX_COUNT:
-            where = f"gpu {gpu.id} tb {tb.id} step {number}: cnt"
-            raise InputError(algo.name or "algo", where, step.count, f"0 to {_MAX_COUNT}")
+
+    def __init__(self, algo: Algo, tile_bytes: int) -> None:
+        if algo.nchunksperloop < 1:
+            raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
+        _check_gpus(algo)
+        for gpu, tb, number, step in algo.steps():
+            if not 0 <= step.count <= _MAX_COUNT:
+                where = f"gpu {gpu.id} tb {tb.id} step {number}: cnt"
+                raise InputError(algo.name or "algo", where, step.count, f"0 to {_MAX_COUNT}")
+        self._algo = algo
+        self._tile_bytes = tile_bytes
+        self._codes: dict[int, Code] = {}
+
+    def program(self, buffer_bytes: int) -> Program:
+        """The program for a buffer of `buffer_bytes` as nccl-tests counts it."""
+        chunks, tile_bytes = self._algo.nchunksperloop, self._tile_bytes
+        whole_bytes = max(1, -(-buffer_bytes // chunks))
+        tiles = -(-whole_bytes // tile_bytes)
+        most = max(1, min(_MAX_COUNT, tile_bytes // whole_bytes))
+        if most not in self._codes:
+            self._codes[most] = _code(self._algo, most)
+        last = buffer_bytes / chunks - (tiles - 1) * tile_bytes
+        return Program(*self._codes[most], tiles, float(tile_bytes), last)
+
+
+def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Program:
+    """`Compiler` for one size."""
+    return Compiler(algo, protocol_tile_bytes).program(buffer_bytes)
+
+
+def _code(algo: Algo, most: int) -> Code:
+    """The threadblocks where a transfer holds at most `most` chunks."""
     drafts = [_draft(gpu, tb, most) for gpu in algo.gpus for tb in gpu.threadblocks]
     place = {(draft.gpu.id, draft.tb.id): position for position, draft in enumerate(drafts)}
     connections: dict[Connection, int] = {}
@@ -97,12 +125,13 @@ def compile_algo(algo: Algo, buffer_bytes: int, protocol_tile_bytes: int) -> Pro
     for draft in drafts:
         operations = tuple(
             operation._replace(waits=tuple(_wait(algo, draft, drafts, place, dep) for dep in deps))
+            if deps
+            else operation
             for operation, deps in zip(draft.operations, draft.deps, strict=True)
         )
         send, recv = _connect(algo, draft, connections, ends)
         blocks.append(Block(draft.gpu.id, draft.tb.id, send, recv, operations))
-    last = chunk_bytes - (tiles - 1) * protocol_tile_bytes
-    return Program(tuple(blocks), tuple(connections), tiles, float(protocol_tile_bytes), last)
+    return Code(tuple(blocks), tuple(connections))
 
 
 def _check_gpus(algo: Algo) -> None:

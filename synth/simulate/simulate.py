@@ -10,7 +10,7 @@ from msccl_xml.model import Algo
 from synth.constants import Constants, ProtocolConstants
 from synth.errors import InputError
 from synth.simulate.engine import Activity, Engine
-from synth.simulate.program import compile_algo
+from synth.simulate.program import Compiler
 from synth.simulate.routes import Paths, paths_by_pair, routes_of
 from synth.topology import Topology
 
@@ -49,7 +49,7 @@ class Simulator:
         """Microseconds from the call to the last byte for a buffer of `buffer_bytes` as nccl-tests counts it.
 
         Raises NoAnswerError where the algorithm hangs, InputError where the topology lacks a path that it uses or no run of it is
-        possible (`compile_algo`).
+        possible (`Compiler`).
         """
         return self._protocol.launch_us + self._engine(buffer_bytes).run()
 
@@ -67,9 +67,13 @@ class Simulator:
     def _paths(self) -> Paths:
         return paths_by_pair(self.topology) if self.paths is None else self.paths
 
+    @cached_property
+    def _compiler(self) -> Compiler:
+        return Compiler(self.algo, self._protocol.tile_bytes)
+
     def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
         protocol = self._protocol
-        program = compile_algo(self.algo, buffer_bytes, protocol.tile_bytes)
+        program = self._compiler.program(buffer_bytes)
         routes = routes_of(self.topology, self._paths, program, protocol)
         capacity = [link.GBps * 1e3 for link in self.topology.links]
         return Engine(program, routes, capacity, protocol, trace=trace, full=self.full)

@@ -2,8 +2,8 @@
 
 The accesses of each address are sorted by a topological order. It is enough to ask whether the last write before each
 access, and the next write after each read, are ordered with it: the others follow, since the relation is transitive.
-Each question is answered by a vector clock that has one entry for every threadblock asked about, and changes only at
-events that wait for another threadblock (Fidge 1988, Mattern 1989).
+Each question that the cheap answers of clocks.py and flows.py leave open is answered by a vector clock that has one entry for
+every threadblock asked about, and changes only at events that wait for another threadblock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from msccl_xml.model import StepType
+from synth.verify.clocks import Clocks, clocks_at_home
 from synth.verify.errors import VerifyError
+from synth.verify.flows import ordered_by_flow
 from synth.verify.graph import Graph, StepRef
 from synth.verify.layout import Layout
 
@@ -37,12 +39,20 @@ class _Accesses:
 def check_races(graph: Graph, order: Sequence[int], layout: Layout) -> None:
     """Raise VerifyError with both accesses of a race, if there is one; `order` is a topological order of `graph`."""
     accesses = _list_accesses(graph, order, layout)
-    before, after, address = _questions(accesses, np.asarray(graph.block, dtype=np.int64))
-    asked = np.unique(np.asarray(graph.block, dtype=np.int64)[before]) if len(before) else np.zeros(0, dtype=np.int64)
+    block = np.asarray(graph.block, dtype=np.int64)
+    before, after, address = _questions(accesses, block)
+    home = clocks_at_home(graph, order)
+    left = np.flatnonzero(~home.ordered(before, after))
+    uses = accesses.event, accesses.address
+    left = left[~ordered_by_flow(graph, order, home, uses, before[left], after[left])]
+    before, after, address = before[left], after[left], address[left]
+    asked = np.unique(block[before])
     rows = max(1, len(graph.waits))
     for start in range(0, len(asked), max(1, CLOCK_ENTRIES // rows)):
         columns = asked[start : start + max(1, CLOCK_ENTRIES // rows)]
-        ordered = _Clocks(graph, order, columns).ordered(before, after)
+        column = np.full(len(graph.start), -1, dtype=np.int64)
+        column[columns] = np.arange(len(columns))
+        ordered = Clocks(graph, order, graph.waits, column).ordered(before, after)
         wrong = np.flatnonzero(~ordered)
         if len(wrong):
             first = wrong[0]
@@ -110,50 +120,6 @@ def _questions(accesses: _Accesses, block: _Ints) -> tuple[_Ints, _Ints, _Ints]:
     events = accesses.event[before], accesses.event[after]
     across = block[events[0]] != block[events[1]]
     return events[0][across], events[1][across], accesses.address[before][across]
-
-
-class _Clocks:
-    """For every event, the last event of some threadblocks (the columns) that happens before it."""
-
-    def __init__(self, graph: Graph, order: Sequence[int], columns: _Ints) -> None:
-        self._block = np.asarray(graph.block, dtype=np.int64)
-        self._column = np.full(len(graph.start), -1, dtype=np.int64)
-        self._column[columns] = np.arange(len(columns))
-        # A row for each event that waits; the events after it in its threadblock share it.
-        waiting = sorted(graph.waits)
-        index = np.zeros(len(graph), dtype=np.int64)
-        index[waiting] = 1
-        last = np.cumsum(index) - 1
-        start = np.asarray(graph.start, dtype=np.int64)[self._block]
-        preceding = np.concatenate([[0], np.cumsum(index)])[start]
-        self._row = np.where(last >= preceding, last, -1)
-        self._rows = np.full((len(waiting), len(columns)), -1, dtype=np.int32)
-        self._fill(graph, order)
-
-    def _fill(self, graph: Graph, order: Sequence[int]) -> None:
-        rows, row_of = self._rows, self._row.tolist()
-        column, start = self._column.tolist(), graph.start
-        for event in order:
-            waits = graph.waits.get(event)
-            if waits is None:
-                continue
-            row = rows[row_of[event]]
-            if event > start[graph.block[event]] and row_of[event - 1] >= 0:
-                row[:] = rows[row_of[event - 1]]
-            for before in waits:
-                if row_of[before] >= 0:
-                    np.maximum(row, rows[row_of[before]], out=row)
-                own = column[graph.block[before]]
-                if own >= 0 and row[own] < before:
-                    row[own] = before
-
-    def ordered(self, before: _Ints, after: _Ints) -> npt.NDArray[np.bool_]:
-        """Whether each `before` happens before its `after`; True where the threadblock of `before` is no column."""
-        column, row = self._column[self._block[before]], self._row[after]
-        result = column < 0
-        known = ~result & (row >= 0)
-        result[known] = self._rows[row[known], column[known]] >= before[known]
-        return result
 
 
 def _race(graph: Graph, layout: Layout, before: int, after: int, address: int) -> VerifyError:

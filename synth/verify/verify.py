@@ -7,6 +7,7 @@ from msccl_xml.errors import AlgoError
 from msccl_xml.limits import RUNTIMES, check_limits
 from msccl_xml.model import Algo
 from synth.collective import Collective
+from synth.collector import collector_paused
 from synth.verify.errors import VerifyError
 from synth.verify.extent import check_extent
 from synth.verify.granularity import granularities
@@ -16,6 +17,7 @@ from synth.verify.races import check_races
 from synth.verify.values import Fused, check_values
 
 
+@collector_paused()
 def verify_algo(algo: Algo, collective: Collective, *, runtime: str = "msccl", strict: bool = True) -> None:
     """Raise VerifyError unless `runtime` loads `algo` and every run of it does what `collective` promises.
 

@@ -260,6 +260,9 @@ def test_the_command_line(machine: CudaMachine, tmp_path: Path) -> None:
     file = tmp_path / "ring.xml"
     file.write_text(write_algo(ring_allreduce(4, "LL")), encoding="utf-8")
     command = [sys.executable, "-m", "synth", "run", str(file), "--backend", "cuda", "--sizes", "1KB:1MB", "--compare"]
+    command += ["--placement", "virtual", "--calibrate", str(tmp_path / "calibration")]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
+    for row in json.loads(done.stdout)["sizes"]:
+        assert any("of a copy's rate" in remark for remark in row["remarks"])
+        assert any("the simulator expects" in remark for remark in row["remarks"])

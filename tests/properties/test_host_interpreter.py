@@ -6,8 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -48,7 +48,7 @@ from tests.algos import (
     with_step,
     with_steps,
 )
-from tests.host_runs import small, wrong
+from tests.host_runs import Meeting, small, wrong
 from tests.jobs import request
 from tests.mutants import mutants
 
@@ -306,16 +306,6 @@ def test_several_sources_are_added_in_the_order_of_the_runtimes(machine: HostMac
         assert np.asarray(out)[0] == total, "the first share is reduced by rank 0"
 
 
-class _Shared(HostMachine):
-    """A host machine whose memory its threads see: to export an address is to tell it."""
-
-    def export(self, address: int) -> bytes:
-        return address.to_bytes(8, "little")
-
-    def open(self, exported: bytes) -> int:
-        return int.from_bytes(exported, "little")
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_rank_a_process_runs_the_same_plan(library: Path, protocol: str) -> None:
     """Each rank with a machine, tables and launches of its own; only the pieces of memory are shared. Five calls in a row."""
@@ -324,16 +314,11 @@ def test_one_rank_a_process_runs_the_same_plan(library: Path, protocol: str) -> 
     plan, call = compile_plan(algo, collective), Call(collective, 200, in_place=True)
     inputs = example_inputs(call)
     wanted = expected_outputs(call, inputs)
-    told: list[bytes] = [b""] * 3
-    meeting, wrongs = threading.Barrier(3), [-1] * 3
+    meeting = Meeting(3)
 
-    def rank_of(rank: int) -> None:
-        def exchange(own: bytes) -> list[bytes]:
-            told[rank] = own
-            meeting.wait()
-            return list(told)
-
-        runner = join(algo, plan, _Shared(library), rank, exchange, geometry=small(protocol))
+    def rank_of(rank: int) -> tuple[int, str]:
+        meet, machine = meeting.of(rank), HostMachine(library)
+        runner, how = join(algo, plan, machine, rank, meet, geometry=small(protocol))
         job = runner.job(call)
         total = 0
         for _ in range(5):
@@ -341,16 +326,16 @@ def test_one_rank_a_process_runs_the_same_plan(library: Path, protocol: str) -> 
             job.run()
             (mine,) = (vector for vector in job.read() if vector is not None)
             total += int(np.count_nonzero(mine != wanted[rank]))
-        meeting.wait()
+        meet(None)
+        assert runner.unreceived() == ""
+        meet(None)
+        job.close()
         runner.close()
-        wrongs[rank] = total
+        assert not machine._held, "all memory was given back"
+        return total, how
 
-    threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrongs == [0, 0, 0]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(rank_of, range(3))) == [(0, "shared memory")] * 3
 
 
 def test_figures_of_a_job(machine: HostMachine) -> None:
@@ -391,7 +376,7 @@ from dataclasses import replace
 from pathlib import Path
 from synth.execute.cuda import Call, HostMachine
 from synth.execute.cuda.build import build_host
-from tests.host_runs import small, wrong
+from tests.host_runs import Meeting, small, wrong
 from tests.algos import RIGHT, collective_of
 from synth.execute.layout import layouts_of
 machine = HostMachine(build_host(sanitizer="thread", folder=Path(sys.argv[1])))

@@ -92,6 +92,18 @@ def test_one_code_has_to_agree_exactly() -> None:
     assert between(after=replace(after, cut=True), same_code=True).regressions == ()
 
 
+@pytest.mark.parametrize("cut", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("change", [{"schedule_us": 3.0}, {"time_us": 9.0}, {"proof": "heuristic"}, {"gap": 0.5}])
+def test_how_far_a_search_came_until_a_clock_ended_it_is_told_and_not_judged(
+    change: dict[str, Any], cut: tuple[bool, bool]
+) -> None:
+    found = between(record(cut=cut[0]), record(cut=cut[1], **change))
+    assert found.regressions == ()
+    assert "cut short by time" in " ".join(item.what for item in found.changes)
+    lost = between(record(cut=cut[0]), record(cut=cut[1], status="verify failed", problem="gpu 0 lacks chunk 1"))
+    assert [item.what for item in lost.regressions] == ["verification"]
+
+
 def test_what_was_left_out_is_not_worse() -> None:
     found = between(after=record(status="left out", problem="time was up", time_us=None))
     assert [(item.kind, item.what) for item in found.changes] == [("changed", "left out")]
@@ -198,7 +210,7 @@ def test_a_slower_stage_is_caught(history: str, monkeypatch: pytest.MonkeyPatch)
     from synth.ordering.orderer import Ordering
 
     def slow(self: Ordering, *args: Any, **named: Any) -> Any:
-        for _ in range(60):
+        for _ in range(5):
             reference_workload()
         return ordered(self, *args, **named)
 

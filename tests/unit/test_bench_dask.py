@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,30 +16,39 @@ from synth.bench.executors import dask_executor
 from synth.bench.run import run_suite
 from synth.bench.store import Store
 from synth.errors import SynthError, UsageError
-from tests.benches import HERE, run, suite
+from synth.request import Progress
+from tests.benches import HERE, in_process, run, suite
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _CLUSTER = """
+import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+    with LocalCluster(n_workers=int(sys.argv[1]), threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
         print(cluster.scheduler_address, flush=True)
         input()
 """
+
+
+@contextmanager
+def cluster(workers: int = 2) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process with a scheduler and processes of so many workers, and its address."""
+    pipe = subprocess.PIPE
+    script = [sys.executable, "-c", _CLUSTER, str(workers)]
+    with subprocess.Popen(script, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("tcp://")
+        yield process, address
+        process.communicate("\n", timeout=60)
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """The address of a cluster of two worker processes, which end with the tests."""
     pytest.importorskip("distributed")
-    pipe = subprocess.PIPE
-    script = [sys.executable, "-c", _CLUSTER]
-    with subprocess.Popen(script, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as cluster:
-        assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
-        assert address.startswith("tcp://")
+    with cluster() as (_, address):
         yield address
-        cluster.communicate("\n", timeout=60)
 
 
 def test_two_workers_give_the_same_records_as_one_process(scheduler: str, tmp_path: Path) -> None:
@@ -52,15 +64,63 @@ def test_two_workers_give_the_same_records_as_one_process(scheduler: str, tmp_pa
 
 def test_the_same_synthesis_is_run_again_and_not_remembered(scheduler: str) -> None:
     with dask_executor(scheduler) as (executor, count):
-        assert count == 2
+        assert count() == 2
         futures = [executor.submit(_number) for _ in range(3)]
         assert len({future.result() for future in futures}) == 3
 
 
 def _number() -> int:
-    import time
-
     return time.perf_counter_ns()
+
+
+def _missing() -> str:
+    """As where a worker has no synth; here there is one."""
+    if multiprocessing.parent_process() is None:
+        return "here"
+    raise ModuleNotFoundError("No module named 'synth'")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (_number, "has other code or packages than this host: install the same synth on both"),
+        (_missing, "cannot run synth: No module named 'synth'"),
+    ],
+)
+def test_workers_with_other_code_are_refused(
+    scheduler: str, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], object], told: str
+) -> None:
+    monkeypatch.setattr("synth.bench.executors.code_here", asked)
+    with pytest.raises(SynthError, match=f"--scheduler: {scheduler}: worker tcp://.* {told}"), dask_executor(scheduler):
+        raise AssertionError("they would measure something else")
+
+
+def test_a_scheduler_that_goes_away_is_one_clear_line_and_the_run_is_taken_up(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        with cluster() as (process, address):
+
+            def kill(progress: Progress) -> None:
+                if "1 of 2" in progress.detail:
+                    process.kill()
+
+            with pytest.raises(SynthError, match="the same command takes the run up"):
+                run_suite(suite(), store, HERE, lambda: dask_executor(address), tell=kill)
+        begun = store.done(store.runs()[0])
+        assert len(begun) == 1
+        finished = run_suite(suite(), store, HERE, in_process)
+        assert (finished.id, len(store.records(finished))) == (1, finished.cases)
+
+
+def test_a_scheduler_without_workers_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("synth.bench.executors._CONNECT_S", 1.0)
+    with (
+        cluster(workers=0) as (_, address),
+        pytest.raises(SynthError, match=f"--scheduler: {address}: it has no workers"),
+        dask_executor(address),
+    ):
+        raise AssertionError("there is nobody to run on")
 
 
 def test_no_scheduler_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from synth.bench.store import Store
 from synth.collective import CollectiveName
 from synth.errors import InputError, NoAnswerError, SynthError
 from synth.inputs.load import load_topology
+from synth.request import Progress
 from tests.algos import ring_allreduce
 from tests.benches import HERE, outcome, record, suite
 
@@ -228,16 +229,42 @@ def test_the_files_of_a_run_are_measured_at_the_sizes_of_its_cases(target: Targe
             targets_of_run(store, run, "dgx1")
 
 
-def test_the_newest_measurement_of_each_case_is_shown(tmp_path: Path) -> None:
+def test_the_newest_measurement_of_each_case_is_shown_for_the_files_of_a_run(tmp_path: Path) -> None:
     old = Measurement("2026-01-01", "c", "ring4", "allreduce", 1024, "h", "nccl-tests", "ok", with_us=2.0)
     new = replace(old, at="2026-01-02", with_us=1.5)
-    other = replace(old, machine="dgx1")
+    elsewhere, other_file = replace(old, machine="dgx1"), replace(old, xml_hash="g")
     with Store(str(tmp_path / "h.sqlite"), write=True) as store:
-        keep(store, [old, other])
+        keep(store, [old, elsewhere, other_file])
         keep(store, [new])
-        assert newest(store, ["ring4"]) == [new]
-        assert newest(store, ["dgx1", "ring4"]) == [other, new]
-        assert newest(store, []) == []
+        assert newest(store, {("ring4", "h")}) == [new]
+        assert newest(store, {("ring4", "h"), ("dgx1", "h")}) == [elsewhere, new]
+        assert newest(store, {("ring4", "g")}) == [other_file]
+        assert newest(store, set()) == []
+
+
+def test_a_file_that_failed_once_and_is_well_again_is_no_failure_any_more(tmp_path: Path) -> None:
+    good = Measurement("2026-01-02", "c", "ring4", "allreduce", 1024, "h", "nccl-tests", "ok", with_us=2.0)
+    failed = replace(good, at="2026-01-01", bytes=0, status="failed", problem="exit code 3", with_us=None)
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        keep(store, [failed])
+        assert newest(store, {("ring4", "h")}) == [failed]
+        keep(store, [good])
+        assert newest(store, {("ring4", "h")}) == [good]
+        keep(store, [failed])
+        assert newest(store, {("ring4", "h")}) == [failed, good]
+
+
+def test_what_was_measured_is_kept_where_a_later_file_is_interrupted(target: Target, binaries: Path) -> None:
+    program(binaries, "all_reduce_perf", f"cat {DATA}/new.txt")
+    kept: list[Measurement] = []
+
+    def interrupt(progress: Progress) -> None:
+        if progress.fraction:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_targets([target, target], LAUNCH, gpus=4, tell=interrupt, keep=kept.extend)
+    assert [item.bytes for item in kept] == [1024, 2048]
 
 
 def test_gpus_are_counted_as_the_drivers_list_them(tmp_path: Path) -> None:

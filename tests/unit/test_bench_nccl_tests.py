@@ -67,7 +67,21 @@ def test_columns_of_single_iterations_and_times_of_day() -> None:
     assert rows == (TestRow(1024, Half(11.02, 0.09, 0.14, 0), Half(10.5, 0.10, 0.15, 3)),)
 
 
-@pytest.mark.parametrize("prefix", ["0: ", "[0]:", "[default0]:", "[1,0]<stdout>:"])
+def test_the_oldest_table_has_milliseconds() -> None:
+    """10 MB in 1.628 ms are 6.14 GB/s."""
+    rows, bounds = parsed("oldest")
+    assert rows[0] == TestRow(10_000_000, Half(1628.0, 6.14, 9.21, None), Half(1932.0, 5.18, 7.77, None))
+    assert (len(rows), bounds) == (2, 0)
+    for row in rows:
+        half = row.out_of_place
+        assert half is not None
+        assert half.time_us is not None
+        assert row.bytes / half.time_us / 1e3 == pytest.approx(half.algbw_GBps, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["0: ", "[0]:", "[0] ", "[default0]:", "[1,0]<stdout>:", "[prterun-host-7@1,0]<stdout>: "]
+)
 def test_every_prefix_is_taken_off(prefix: str) -> None:
     text = (DATA / "new.txt").read_text(encoding="utf-8")
     prefixed = "\n".join(prefix + line for line in text.splitlines())

@@ -10,8 +10,10 @@ import subprocess
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree as Tree
 
 import pytest
@@ -29,6 +31,15 @@ CASES = tuple(
     for size in ("1KB", "4KB")
 )
 BAD = "ring4/alltoall/4KB/auto/0"
+#: What a record without an answer has.
+NOTHING = {
+    "time_us": None,
+    "schedule_us": None,
+    "bound_us": None,
+    "efficiency": None,
+    "xml_hash": None,
+    "baselines_us": {},
+}
 #: What a name from a file could hold.
 NASTY = "</script><script>alert('x')</script> & \"quoted\" | ]]>"
 
@@ -45,15 +56,14 @@ def data(path: Path, second: Sequence[Record] | None, measurements: Sequence[Mea
                 store.add(run, outcome(*(item for item in records if item.job == job)))
             store.finish(run, 60.0)
         keep(store, measurements)
-        return gather(store, run)
+        return gather(store, store.runs()[-1])
 
 
 def changed() -> list[Record]:
     """One case worse, one wrong, one better, one without an answer."""
     records = {case: record(case, time_us=5.0 + place, schedule_us=3.0 + place) for place, case in enumerate(CASES)}
     records[CASES[0]] = replace(records[CASES[0]], schedule_us=4.5, time_us=6.5)
-    nothing = {"time_us": None, "schedule_us": None, "efficiency": None, "xml_hash": None, "baselines_us": {}}
-    records[BAD] = record(BAD, status="verify failed", problem=NASTY, **nothing)
+    records[BAD] = record(BAD, status="verify failed", problem=NASTY, **NOTHING)
     records[CASES[2]] = replace(records[CASES[2]], time_us=6.0)
     return list(records.values())
 
@@ -64,15 +74,15 @@ def worse(tmp_path: Path) -> ReportData:
         "2026-01-01", "c", "ring4", "allgather", 0, "feed", "nccl-tests", "skipped", "0 GPUs here, 4 needed"
     )
     wrong = replace(skipped, bytes=1024, status="wrong", problem="12 elements are wrong", with_us=9.0, simulated_us=5.0)
-    return data(tmp_path, changed(), [skipped, wrong])
+    return data(tmp_path, changed(), [wrong, skipped])
 
 
 def test_the_few_lines_begin_with_the_verdict_and_what_is_wrong(worse: ReportData) -> None:
     verdict, cases, *lines = worse.lines()
-    assert verdict.startswith("2 things are worse or wrong since run 1 (tiny, c0ffee00, ")
+    assert verdict.startswith("3 things are worse or wrong since run 1 (tiny, c0ffee00, ")
     assert cases == "7 of 8 cases have a verified answer"
     assert lines[0] == f"wrong: {BAD}: verify failed: {NASTY}"
-    assert lines[1].startswith("ring4/allgather/1KB, nccl-tests: wrong")
+    assert lines[1] == "wrong: ring4/allgather/1KB, nccl-tests: wrong: 12 elements are wrong"
     assert [line.split(":")[0] for line in lines[2:]] == ["worse", "worse", "worse", "better"]
     assert worse.exit_code == 1
 
@@ -93,6 +103,59 @@ def test_a_first_run_has_nothing_to_compare_with(tmp_path: Path) -> None:
     assert markdown_text(found).startswith("## First run")
 
 
+def test_what_was_left_out_came_or_went_is_a_line_each(tmp_path: Path) -> None:
+    left_out = {"status": "left out", "problem": "the suite's 60 s were up", "time_us": None, "efficiency": None}
+    records = [record(case, **left_out) for case in CASES[:4]]
+    records += [record(CASES[4], instance_hash="another"), record("line4/alltoall/4KB/auto/1")]
+    found = data(tmp_path, records)
+    assert found.exit_code == 0
+    lines = [
+        f"4 cases are left out (the suite's 60 s were up): {', '.join(CASES[:3])}, and 1 more",
+        "1 case is new: line4/alltoall/4KB/auto/1",
+        f"3 cases are gone: {', '.join(CASES[5:])}",
+        f"1 case is not comparable (their machine or request changed): {CASES[4]}",
+    ]
+    assert found.remarks == lines
+    page, text = html_text(found), markdown_text(found)
+    for line in lines:
+        assert escape(line) in page
+        assert f"- {line}" in text
+        assert line in found.lines()
+
+
+def test_a_run_that_was_ended_is_not_told_as_unchanged(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        run = store.begin_run(suite(), HERE)
+        store.add(run, outcome())
+        store.finish(run, 1.0)
+        ended = store.begin_run(suite(), NEXT)
+        store.add(ended, outcome(record()))
+        found = gather(store, ended)
+    assert found.verdict == "Not finished: 1 of 4 cases are there"
+
+
+def test_runs_without_a_case_in_common_are_not_told_as_unchanged(tmp_path: Path) -> None:
+    found = data(tmp_path, [record("line4/alltoall/4KB/auto/1")])
+    assert (found.verdict, found.exit_code) == ("Nothing to compare: no case in common", 0)
+    assert "every deterministic column" not in html_text(found)
+
+
+def test_a_wrong_result_on_gpus_alone_is_told_first_and_fails(tmp_path: Path) -> None:
+    wrong = Measurement("2026-01-01", "c", "ring4", "allgather", 1024, "feed", "nccl-tests", "wrong", "12 are wrong")
+    same = [record(case, time_us=5.0 + place, schedule_us=3.0 + place) for place, case in enumerate(CASES)]
+    found = data(tmp_path, same, [wrong])
+    assert (found.verdict, found.exit_code) == ("1 thing is worse or wrong", 1)
+    assert "Wrong (1)" in html_text(found)
+    assert "| wrong | wrong | `ring4/allgather/1KB, nccl-tests` |  | 12 are wrong |" in markdown_text(found)
+
+
+def test_a_measurement_of_a_file_that_the_run_has_not_is_not_its_own(tmp_path: Path) -> None:
+    other = Measurement("2026-01-01", "c", "ring4", "allgather", 1024, "beef", "nccl-tests", "failed", "exit code 3")
+    same = [record(case, time_us=5.0 + place, schedule_us=3.0 + place) for place, case in enumerate(CASES)]
+    found = data(tmp_path, same, [other])
+    assert (found.verdict, found.exit_code, list(found.measurements)) == ("No change", 0, [])
+
+
 def test_many_changes_are_cut_short(tmp_path: Path) -> None:
     records = [record(case, time_us=50.0, schedule_us=40.0) for case in CASES]
     lines = data(tmp_path, records).lines(most=6)
@@ -102,7 +165,7 @@ def test_many_changes_are_cut_short(tmp_path: Path) -> None:
 
 def test_markdown_has_the_changes_and_the_efficiencies(worse: ReportData) -> None:
     text = markdown_text(worse)
-    assert text.startswith("## 2 things are worse or wrong\n")
+    assert text.startswith("## 3 things are worse or wrong\n")
     assert f"| worse | schedule | `{CASES[0]}` | 3 us | 4.5 us (+50.00%) |" in text
     assert "| ring4 | alltoall | 20% | verify failed |" in text
     assert "<script>" not in text
@@ -252,3 +315,66 @@ class TestInABrowser:
         assert dom.console == []
         assert "4 of 8 cases" in dom.text
         assert '<div id="chosen"><h3>line4/alltoall/1KB/auto/0</h3>' in dom.text
+
+    def test_the_address_opens_a_case_and_follows_what_is_chosen(self, page: Path, tmp_path: Path) -> None:
+        hand = """<script>
+        document.querySelector('#changed [data-case]').click();
+        document.body.dataset.address = location.hash;
+        </script></body>"""
+        page.write_text(page.read_text(encoding="utf-8").replace("</body>", hand), encoding="utf-8")
+        case = CASES[3]
+        dom = Dom(page, tmp_path / "profile", f"#collective=alltoall&case={case}")
+        assert dom.console == []
+        assert f"case={quote(BAD, safe='')}" in dom.text
+        page.write_text(page.read_text(encoding="utf-8").replace(hand, "</body>"), encoding="utf-8")
+        dom = Dom(page, tmp_path / "profile", f"#collective=alltoall&case={case}")
+        assert f'<div id="chosen"><h3>{case}</h3>' in dom.text
+
+    def test_the_xml_that_is_downloaded_is_that_of_the_record(self, page: Path, tmp_path: Path) -> None:
+        hand = """<script>
+        URL.createObjectURL = (blob) => { blob.text().then((text) => { document.body.dataset.xml = text; }); return "#"; };
+        document.querySelector('#all [data-case="ring4/allgather/1KB/auto/0"]').click();
+        document.querySelector('#chosen button').click();
+        </script></body>"""
+        page.write_text(page.read_text(encoding="utf-8").replace("</body>", hand), encoding="utf-8")
+        dom = Dom(page, tmp_path / "profile")
+        assert dom.console == []
+        assert 'data-xml="&lt;algo/&gt;"' in dom.text or 'data-xml="<algo/>"' in dom.text
+
+    @pytest.mark.parametrize(
+        ("records", "cases", "curves"),
+        [
+            ([], 0, 0),
+            ([record(CASES[0])], 1, 1),
+            ([record(CASES[0], status="failed", problem=NASTY, **NOTHING)], 1, 1),
+            ([record(CASES[0]), record(CASES[1], status="no answer", problem="too tight", **NOTHING)], 2, 1),
+            ([record(CASES[0], baselines_us={}), record("ring4/allgather/1KB/greedy/7", cut=True)], 2, 2),
+        ],
+        ids=["nothing", "one case", "only a failure", "one size without an answer", "two strategies"],
+    )
+    def test_pages_of_little_are_drawn_too(
+        self, tmp_path: Path, records: list[Record], cases: int, curves: int
+    ) -> None:
+        path = tmp_path / "report.html"
+        path.write_text(html_text(data(tmp_path, records)), encoding="utf-8")
+        dom = Dom(path, tmp_path / "profile")
+        assert dom.console == []
+        assert f"{cases} of {cases} cases" in dom.text
+        assert dom.count('<svg[^>]* class="curve"') == curves
+        assert dom.count('<tr data-row="') == curves
+        assert ('<div id="chosen">No case is shown.</div>' in dom.text) == (cases == 0)
+
+    def test_a_phone_scrolls_in_one_direction_only(self, page: Path, tmp_path: Path) -> None:
+        """Tables and timelines scroll in themselves; the page is as wide as the screen."""
+        hand = """<script>
+        const page = document.documentElement;
+        parent.postMessage(`${innerWidth} wide, ${page.scrollWidth - page.clientWidth} too many`, "*");
+        </script></body>"""
+        page.write_text(page.read_text(encoding="utf-8").replace("</body>", hand), encoding="utf-8")
+        frame = tmp_path / "frame.html"
+        frame.write_text(
+            f'<iframe src="{page.as_uri()}" style="width:390px;height:800px;border:0"></iframe>'
+            "<script>onmessage = (event) => { document.body.dataset.told = event.data; };</script>",
+            encoding="utf-8",
+        )
+        assert 'data-told="390 wide, 0 too many"' in Dom(frame, tmp_path / "profile").text

@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from synth.bench.compare import DETERMINISTIC
 from synth.bench.executors import SerialExecutor, Slots, local_executor
 from synth.bench.fingerprint import text_hash
 from synth.bench.measure import measure
+from synth.bench.memory import _STAGES
 from synth.bench.run import run_suite
 from synth.bench.store import Store
 from synth.bench.values import Job, Outcome
-from synth.errors import CheckError, NoAnswerError
+from synth.errors import CheckError, NoAnswerError, SynthError
 from synth.request import Progress
 from synth.verify import VerifyError
 from tests.benches import HERE, NEXT, TINY, in_process, run, suite
@@ -82,7 +84,7 @@ def test_a_synthesis_says_what_its_stages_cost(tiny: Outcome) -> None:
 
 def test_other_processes_measure_the_same(tiny: Outcome) -> None:
     with local_executor(2) as (executor, count):
-        assert count == 2
+        assert count() == 2
         again = executor.submit(measure, suite().jobs[0]).result()
     assert again.records == tiny.records
     assert again.files == tiny.files
@@ -154,7 +156,7 @@ def test_a_run_that_was_ended_is_taken_up(tmp_path: Path, monkeypatch: pytest.Mo
 
     @contextmanager
     def stopping() -> Iterator[Slots]:
-        yield Slots(Stopping(1), 1)
+        yield Slots(Stopping(1), lambda: 1)
 
     with Store(path, write=True) as store:
         with pytest.raises(KeyboardInterrupt):
@@ -168,6 +170,16 @@ def test_a_run_that_was_ended_is_taken_up(tmp_path: Path, monkeypatch: pytest.Mo
         assert [job.key for job in done] == [job.key for job in suite().jobs if job.key not in before]
         assert len(store.records(finished)) == finished.cases == 4
         assert f"taken up: {len(before)} of 2 syntheses are there" in told[0].detail
+
+
+def test_of_a_run_that_is_taken_up_the_break_counts_too(tmp_path: Path) -> None:
+    """What the report says is how long it was from the run's beginning to its end."""
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        store.begin_run(suite(), HERE, datetime.now(UTC) - timedelta(hours=1))
+        finished = run_suite(suite(), store, HERE, in_process)
+        assert finished.id == 1
+        assert finished.seconds is not None
+        assert finished.seconds >= 3600
 
 
 def test_a_run_of_other_code_or_another_suite_is_not_taken_up(tmp_path: Path) -> None:
@@ -202,13 +214,69 @@ def test_a_synthesis_that_kills_its_process_is_one_record_and_the_others_go_on(t
 
     @contextmanager
     def fragile() -> Iterator[Slots]:
-        yield Slots(Fragile(deadly), 2)
+        yield Slots(Fragile(deadly), lambda: 2)
 
     with Store(str(tmp_path / "h.sqlite"), write=True) as store:
         records = store.records(run_suite(suite(), store, HERE, fragile))
         statuses = {record.case: record.status for record in records.values()}
     assert sorted(statuses.values()) == ["crashed", "crashed", "ok", "ok"]
     assert all((status == "crashed") == ("allgather" in case) for case, status in statuses.items())
+
+
+class Deserted(SerialExecutor):
+    """A cluster whose workers are gone until somebody is told so."""
+
+    def __init__(self) -> None:
+        self.back = threading.Event()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            self.back.wait(60)
+            future.set_result(function(*args, **named))
+
+        threading.Thread(target=work).start()
+        return future
+
+
+def test_that_there_are_no_workers_is_told_and_the_run_waits_for_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synth.bench.run._LOOK_S", 0.02)
+    deserted, told = Deserted(), []
+
+    @contextmanager
+    def cluster() -> Iterator[Slots]:
+        yield Slots(deserted, lambda: 1 if deserted.back.is_set() else 0)
+
+    def tell(progress: Progress) -> None:
+        told.append(progress.detail)
+        deserted.back.set()
+
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        finished = run_suite(suite(), store, HERE, cluster, tell=tell)
+        assert {record.status for record in store.records(finished).values()} == {"ok"}
+    assert told[0] == "there are no workers: waiting for one"
+    assert len([line for line in told if " of 2: " in line]) == 2
+
+
+def test_calls_that_an_executor_gives_up_end_the_run_which_is_taken_up(tmp_path: Path) -> None:
+    class Gone(SerialExecutor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+            future: Future[Any] = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    @contextmanager
+    def gone() -> Iterator[Slots]:
+        yield Slots(Gone(), lambda: 1)
+
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        with pytest.raises(SynthError, match="the scheduler that had it is gone; the same command takes the run up"):
+            run_suite(suite(), store, HERE, gone)
+        assert run_suite(suite(), store, HERE, in_process).id == 1
 
 
 def _exit(_job: object) -> None:
@@ -283,6 +351,63 @@ def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
         assert only.finished is not None
         assert len(store.records(only)) == only.cases == 8
         assert len(store.jobs(only)) == 4
+        assert [row["integrity_check"] for row in store.select("PRAGMA integrity_check")] == ["ok"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_at_once_and_the_run_is_taken_up(tmp_path: Path) -> None:
+    """A terminal sends it to every process. Nothing but one line is said, and what was done is kept."""
+    (tmp_path / "s.toml").write_text(TINY.replace('"alltoall"', '"alltoall", "reduce-scatter"'), encoding="utf-8")
+    path = str(tmp_path / "h.sqlite")
+    options = ["--suite", str(tmp_path / "s.toml"), "--store", path, "--jobs", "2"]
+    # A shell may have started the tests with Ctrl-C ignored, which processes inherit.
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); import synth.__main__ as m; m.run()"
+    command = [sys.executable, "-c", script, "bench", "run", *options]
+    for begun in (0, 1):
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stderr is not None
+        told: list[str] = []
+        while begun and " of 3: " not in "".join(told):
+            told.append(process.stderr.readline())
+        time.sleep(0.0 if begun else 1.5)
+        os.killpg(process.pid, signal.SIGINT)
+        told += process.stderr.read().splitlines()
+        assert process.wait() == 130
+        process.stderr.close()
+        assert told[-1] == "synth: interrupted"
+        assert "Traceback" not in "".join(told)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with Store(path) as store:
+        (only,) = store.runs()
+        assert len(store.records(only)) == only.cases == 6
+
+
+def test_the_command_of_a_record_makes_its_file_again(
+    tiny: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from synth.cli.main import main
+
+    program, *words = tiny.cost.command.split()
+    assert program == "synth"
+    assert main([*words, "-q", "-o", f"{tmp_path}/out/"]) == 0
+    made = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir() if path.suffix == ".xml"]
+    assert {text_hash(text) for text in made} == set(tiny.files)
+
+
+def test_a_search_that_a_clock_ended_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from synth import pipeline
+
+    synthesize = pipeline.synthesize
+    monkeypatch.setattr(
+        "synth.pipeline.synthesize", lambda request: replace(synthesize(request), cut_short=True, notes=("a note",))
+    )
+    assert {item.cut for item in measure(suite().jobs[0]).records} == {True}
+
+
+def test_every_stage_that_is_told_has_its_share_of_the_memory(tiny: Outcome) -> None:
+    """The names that the pipeline gives its stages are those that memory is looked up by."""
+    assert {stage.name for stage in tiny.cost.stages} <= set(_STAGES.values())
 
 
 def test_records_hold_nothing_that_differs_between_machines(tiny: Outcome) -> None:

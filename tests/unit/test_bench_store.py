@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from dataclasses import replace
@@ -169,6 +170,79 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(path: str) -> None:
         assert store._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no limits of processes on this system")
+def test_a_quota_that_is_reached_while_a_run_is_written_is_told_and_the_run_goes_on_with_more(path: str) -> None:
+    """A limit on the file's size, which the kernel keeps, ends as a quota does: in an error that is not that of a full disk."""
+    filled(path)
+    script = """
+        import os, resource, sys
+        from dataclasses import replace
+        from synth.bench.store import Store
+        from synth.errors import SynthError
+        from tests.benches import HERE, outcome, record, suite
+        most = os.path.getsize(sys.argv[1]) + 40_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        try:
+            with Store(sys.argv[1], write=True) as store:
+                run = store.begin_run(suite(), HERE)
+                for seed in range(1000):
+                    one = outcome(record(f"ring4/allgather/1KB/auto/{seed}"), record(f"ring4/allgather/4KB/auto/{seed}"))
+                    store.add(run, replace(one, files={str(seed): os.urandom(3000).hex()}))
+                    print(seed)
+        except SynthError as error:
+            print(error)
+    """
+    told = printed(script, path)
+    *added, last = told
+    assert "the disk, or a quota on it); what was there is intact" in last
+    assert len(added) > 2
+    with Store(path, write=True) as store:
+        assert store._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        run = store.unfinished(suite(), HERE)
+        assert run is not None
+        assert len(store.done(run)) == len(added)
+        assert len(store.records(run)) == 2 * len(added)
+        store.add(run, outcome(record("ring4/allgather/1KB/auto/5000")))
+        assert len(store.done(run)) == len(added) + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users on this system")
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_a_store_without_the_right_to_write_is_told_when_it_is_opened(closed: str) -> None:
+    """Not when the first synthesis is done. Root may write everywhere: it becomes nobody first."""
+    script = """
+        import os, sys
+        from synth.bench.store import Store
+        from synth.errors import SynthError
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with Store(sys.argv[1]) as store:
+            print(len(store.runs()))
+        try:
+            Store(sys.argv[1], write=True)
+        except SynthError as error:
+            print(error)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "h.sqlite")
+        filled(path)
+        os.chmod(path, 0o444 if closed == "file" else 0o666)
+        os.chmod(folder, 0o555 if closed == "folder" else 0o777)
+        try:
+            runs, told = printed(script, path)
+        finally:
+            os.chmod(folder, 0o755)
+    assert runs == "1"
+    assert told == f"{path}: cannot be written: it is read-only (the file, its folder or the file system)"
+
+
+def printed(script: str, *args: str) -> list[str]:
+    """The lines that a program prints in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *args]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_file_system_without_room_is_a_full_disk_too(tmp_path: Path) -> None:
     with pytest.raises(SynthError):
@@ -204,11 +278,8 @@ def test_a_writer_that_waited_too_long_says_so(path: str) -> None:
     filled(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with (
-        Store(path, write=True, wait_s=0.05) as store,
-        pytest.raises(SynthError, match="another process has been writing"),
-    ):
-        store.begin_run(suite(), NEXT)
+    with pytest.raises(SynthError, match="another process has been writing"):
+        Store(path, write=True, wait_s=0.05)
     other.close()
 
 

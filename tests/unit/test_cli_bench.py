@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Tree
 
@@ -88,6 +89,37 @@ def test_compare_tells_what_is_worse_and_ends_in_1(folder: Path, capsys: pytest.
     assert (code, out.splitlines()[2]) == (0, "better: schedule: ring4/allgather/1KB/auto/0: 3 us -> 2 us (-33.33%)")
 
 
+def test_compare_takes_the_run_before_of_the_same_suite(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of another suite in between is none to compare with; where it is named, that is said."""
+    filled("worse")
+    with Store("h.sqlite", write=True) as store:
+        store.finish(store.begin_run(replace(suite(), name="other"), HERE), 1.0)
+        run = store.begin_run(suite(), HERE)
+        store.add(run, outcome(record(schedule_us=2.0)))
+        store.finish(run, 1.0)
+    code, out, _ = bench(capsys, "compare", "--store", "h.sqlite")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"Nothing got worse since {Store('h.sqlite').runs()[1].title}",
+            "1 of 1 cases have a verified answer",
+            "1 case is gone: ring4/allgather/4KB/auto/0",
+            "better: schedule: ring4/allgather/1KB/auto/0: 3 us -> 2 us (-33.33%)",
+        ],
+    )
+    code, out, _ = bench(capsys, "compare", "3", "--store", "h.sqlite")
+    assert (code, out.partition(" since")[0]) == (0, "Nothing to compare: no case in common")
+
+
+def test_a_run_that_is_not_finished_is_told_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    filled()
+    with Store("h.sqlite", write=True) as store:
+        store.add(store.begin_run(suite(), NEXT), outcome(record()))
+    code, out, _ = bench(capsys, "report", "--run", "3", "--store", "h.sqlite", "--report", "r.html")
+    assert (code, out.partition(" since")[0]) == (0, "Not finished: 1 of 4 cases are there")
+    assert "Not finished" in (folder / "r.html").read_text(encoding="utf-8")
+
+
 def test_history_goes_through_all_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled("worse")
     code, out, err = bench(capsys, "history", "ring4/allgather/1KB", "--store", "h.sqlite")
@@ -138,6 +170,11 @@ def test_named_files_are_measured_too(
         (("run", "--suite", "tiny.toml", "--store", "nosuch/h"), 1, "nosuch/h: cannot be opened: no such folder"),
         (("compare", "--store", "nosuch"), 1, "--store: 'nosuch', expected a history"),
         (("compare", "7", "8", "--store", "h.sqlite"), 1, "run: '7', expected a run's number"),
+        (("compare", "latest~1", "--store", "other.sqlite"), 1, "run: 'latest~1', expected one of the 1 finished runs"),
+        (("compare", "--store", "other.sqlite"), 1, "expected a run that another of the same suite went before"),
+        (("compare", "--store", "tiny.toml"), 1, "tiny.toml: is no history of `synth bench`, nor any SQLite database"),
+        (("report", "--run", "9", "--store", "h.sqlite"), 1, "run: '9', expected a run's number"),
+        (("report", "--report", "nosuch/r", "--store", "h.sqlite"), 1, "nosuch/r: cannot be written: No such file"),
         (("history", "ring4/allgather", "--store", "h.sqlite"), 1, "(close to it: ring4/allgather/1KB/auto/0, ring4"),
         (("history", "dgx1/allgather/1KB", "--store", "h.sqlite"), 1, "expected one case of h.sqlite"),
         (("gpu", "a.xml", "--store", "h.sqlite"), 2, "FILEs need --topo"),
@@ -151,6 +188,8 @@ def test_what_is_wrong_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, told: str
 ) -> None:
     filled()
+    with Store("other.sqlite", write=True) as store:
+        store.finish(store.begin_run(suite(), HERE), 1.0)
     found, out, err = bench(capsys, *args)
     assert (found, out) == (code, "")
     assert told in err

@@ -18,9 +18,13 @@ pytest.importorskip("torch")
 
 from msccl_xml.write import write_algo
 from synth.cli.main import main
+from synth.errors import SynthError
+from synth.execute.cuda.build import find_host_compiler
 from synth.units import bandwidth_GBps
 from tests.algos import alltoall, exchange_allgather, relay_broadcast, ring_allreduce, with_step
 
+HOST = ("--backend", "host", "--placement", "processes")
+needs_host = pytest.mark.skipif(find_host_compiler() is None, reason="no C++ compiler for the host build")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -135,6 +139,23 @@ def test_a_hang_tells_who_waits_for_what(files: Path, capfd: pytest.CaptureFixtu
         (("relay.xml", "--root", "2"), 1, "relay.xml: synth verify refuses it: "),
         (("ring.xml", "--backend", "nccl"), 1, "--backend: nccl: '0 GPUs', expected 2, one for each rank"),
         (("ring.xml", "--iters", "0"), 2, "'0', expected a whole number from 1"),
+        (
+            ("ring.xml", "--backend", "cuda", "--placement", "processes"),
+            1,
+            "'0 GPUs', expected 2, one for each rank (--pl",
+        ),
+        (("ring.xml", "--placement", "virtual"), 2, "--placement: virtual ranks are those of --backend cuda and host"),
+        (
+            ("ring.xml", "--backend", "host", "--shake", "1"),
+            2,
+            "--shake: only the threadblocks of --backend gloo dawdle",
+        ),
+        (
+            ("ring.xml", "--calibrate", "out"),
+            2,
+            "--calibrate: it measures the virtual ranks of --backend cuda and host",
+        ),
+        (("ring.xml", "--backend", "host", "--calibrate", "no/out"), 1, "no/out/calibration.json: cannot be written"),
     ],
 )
 def test_what_is_off_is_told_in_one_line(
@@ -169,6 +190,88 @@ def test_everything_else_works_without_torch(files: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@needs_host
+def test_a_process_for_each_rank_of_the_interpreter(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, "ring.xml", *HOST, "--sizes", "1KB:2KB", "--iters", "2", "--warmup", "1", "--compare")
+    assert (code, err) == (0, "")
+    _, head, _, *rows, sharing, wrong, _ = out.splitlines()
+    half = ["time", "algbw", "busbw", "#wrong"]
+    assert head.split() == ["#", "size", "count", "type", "redop", *half, *half, "torch", "torch"]
+    for row in rows:
+        fields = row.split()
+        assert len(fields) == 4 + 8 + 2
+        assert (fields[7], fields[11]) == ("0", "0")
+    assert sharing == "# 1024: a process for each rank; they reach each other through shared memory"
+    assert wrong == "# Wrong values: 0 OK"
+
+
+@needs_host
+@pytest.mark.parametrize("placement", ["virtual", "processes"])
+def test_a_hang_of_the_interpreter_tells_who_waits_for_what(
+    files: Path, capfd: pytest.CaptureFixture[str], placement: str
+) -> None:
+    options = ("--backend", "host", "--placement", placement, "--no-verify", "--patience", "1", "--tile", "1KB")
+    code, out, err = run(capfd, "hang.xml", *options, "--size", "24KB")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[:2] == [
+        "  gpu 0 tb 0 step 3 (s) waits for room towards gpu 1 on channel 0",
+        "  gpu 1 tb 0 step 3 (s) waits for room towards gpu 0 on channel 0",
+    ]
+    assert err.splitlines()[2].startswith("synth: the algorithm hangs: ")
+    assert len(err.splitlines()) == 3
+
+
+@needs_host
+def test_virtual_ranks_unless_there_are_gpus_for_all(
+    files: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an option the number of GPUs decides for cuda; host is virtual unless it is asked for processes."""
+    code, out, _ = run(capfd, "ring.xml", "--backend", "host", "--size", "1KB", "--iters", "1", "--json")
+    assert (code, json.loads(out)["placement"]) == (0, "virtual")
+    started: list[tuple[int, str]] = []
+
+    def pool(world: int, backend: str, _patience_s: float) -> None:
+        started.append((world, backend))
+        raise SynthError("no further")
+
+    monkeypatch.setattr("synth.execute.Pool", pool)
+    for gpus in (0, 1, 2, 8):
+        monkeypatch.setattr("torch.cuda.device_count", lambda gpus=gpus: gpus)
+        code, _, err = run(capfd, "ring.xml", "--backend", "cuda", "--size", "1KB")
+        assert (code, "no further" in err) == (1, gpus >= 2)
+    assert started == [(2, "nccl")] * 2
+
+
+@needs_host
+def test_calibrate_writes_what_simulate_takes(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And what the remarks expect is what it says."""
+    code, out, err = run(
+        capfd, "ring.xml", "--backend", "host", "--size", "4KB", "--iters", "1", "--calibrate", "cal", "--json"
+    )
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in (files / "cal").iterdir()) == [
+        "calibration.json",
+        "figures.json",
+        "virtual.json",
+    ]
+    assert sorted(json.loads((files / "cal" / "figures.json").read_text())) == ["LL", "LL128", "Simple"]
+    (remark,) = json.loads(out)["sizes"][0]["remarks"]
+    machine = ["--topo", "cal/virtual.json", "--calibration", "cal/calibration.json"]
+    assert main(["simulate", "ring.xml", *machine, "--size", "4KB", "--json"]) == 0
+    simulated_us = json.loads(capfd.readouterr().out)["sizes"][0]["time_us"]
+    assert remark.startswith(f"the simulator expects {simulated_us:.4g} us, ")
+
+
+@needs_host
+def test_under_torchrun_each_process_is_a_rank_of_the_interpreter(files: Path) -> None:
+    done = _torchrun(2, "ring.xml", "--backend", "host", "--size", "1KB", "--iters", "1", "--warmup", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["backend"], document["placement"]) == ("host", "processes")
+    [row] = document["sizes"]
+    assert (row["out_of_place"]["wrong"], row["in_place"]["wrong"]) == (0, 0)
+
+
 def test_under_torchrun_rank_0_prints(files: Path) -> None:
     done = _torchrun(2, "ring.xml", "--size", "1KB", "--iters", "1", "--warmup", "0", "--json")
     assert done.returncode == 0, done.stderr
@@ -192,8 +295,9 @@ def test_under_torchrun_a_hang_is_told_once(files: Path) -> None:
     assert "  gpu 1 tb 0 step 3 (s) tile 0 waits for room towards gpu 0\n" in done.stderr
 
 
-def test_ctrl_c_ends_all_processes(files: Path) -> None:
-    command = [sys.executable, "-m", "synth", "run", "ring.xml", "--size", "64KB", "--iters", "1000000"]
+@pytest.mark.parametrize("backend", [(), pytest.param(HOST, marks=needs_host)], ids=["gloo", "host"])
+def test_ctrl_c_ends_all_processes(files: Path, backend: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "synth", "run", "ring.xml", *backend, "--size", "64KB", "--iters", "1000000"]
     process = subprocess.Popen(
         command,
         env=_environment(),

@@ -75,9 +75,11 @@ def measure_targets(
     commit: str = "",
     gpus: int | None = None,
     tell: Callable[[Progress], None] = lambda _: None,
+    keep: Callable[[Sequence[Measurement]], None] = lambda _: None,
 ) -> list[Measurement]:
     """Every target at its sizes. `backend` is that of `synth run` (None: nccl-tests with `launch`, whose ranks are those of each
-    target); `gpus` how many there are (None: this host's). Nothing is raised for what a machine lacks: it is a skip.
+    target); `gpus` how many there are (None: this host's); `keep` gets those of a target as soon as they are there. Nothing is
+    raised for what a machine lacks: it is a skip.
     """
     found: list[Measurement] = []
     here = count_gpus() if gpus is None else gpus
@@ -94,7 +96,9 @@ def measure_targets(
             way=way,
             status=SKIPPED,
         )
-        found += _measured(target, replace(launch, ranks=target.algo.ngpus), backend, here, blank)
+        measured = _measured(target, replace(launch, ranks=target.algo.ngpus), backend, here, blank)
+        keep(measured)
+        found += measured
     return found
 
 

@@ -95,9 +95,11 @@ def without_file(runtime: str) -> dict[str, str]:
     return {"NCCL_MSCCL_ENABLE": "0"} if runtime == "executor" else {"RCCL_MSCCL_ENABLE": "0"}
 
 
-#: Variables that choose algorithms: those of our own environment must not leak into a measurement.
+#: Variables that choose algorithms: those of our own environment must not leak into a measurement. NCCL_DEBUG is one of them, since
+#: what it has printed cuts the lines of the table in two.
 CHOOSING = frozenset(
     {"MSCCL_XML_FILES", "MSCCL_CONFIG", "MSCCL_ALGO_DIR", "MSCCL_SCHEDULER", "NCCL_ALGO", "NCCL_PROTO"}
+    | {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"}
     | {"NCCL_MSCCL_ENABLE", "RCCL_MSCCL_ENABLE", "RCCL_MSCCL_FORCE_ENABLE"}
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from synth.bench.store import Store
@@ -68,13 +68,19 @@ def keep(store: Store, measurements: Sequence[Measurement]) -> None:
     store.insert("measurement", [asdict(item) for item in measurements])
 
 
-def newest(store: Store, machines: Sequence[str]) -> list[Measurement]:
-    """The last measurement of each case of the machines, in the order of the cases."""
-    marks = ", ".join("?" * len(machines))
+def newest(store: Store, files: Collection[tuple[str, str]]) -> list[Measurement]:
+    """What is known of `files` (machine, hash): the last measurement of each at each size, in the order of the cases.
+
+    A failure or a skip of a whole file is forgotten once the file was measured again.
+    """
     names = ", ".join(Measurement.__dataclass_fields__)
-    rows = store.select(
-        f"SELECT {names} FROM measurement WHERE id IN (SELECT max(id) FROM measurement "
-        f"GROUP BY machine, collective, bytes, way) AND machine IN ({marks}) ORDER BY machine, collective, bytes, way",
-        *machines,
-    )
-    return [Measurement(**row) for row in rows]
+    last: dict[tuple[str, str, str, str], dict[int, Measurement]] = {}
+    for row in store.select(f"SELECT {names} FROM measurement ORDER BY id"):
+        item = Measurement(**row)
+        if (item.machine, item.xml_hash) not in files:
+            continue
+        sizes = last.setdefault((item.machine, item.collective, item.way, item.xml_hash), {})
+        sizes.pop(0, None)
+        sizes[item.bytes] = item
+    found = [item for sizes in last.values() for item in sizes.values()]
+    return sorted(found, key=lambda item: (item.machine, item.collective, item.bytes, item.way, item.xml_hash))

@@ -1,8 +1,9 @@
 """What nccl-tests prints, read: the tables of all its versions, with whatever launchers put before the lines.
 
 Since 2.13 the last column of each half is `#wrong` (elements that are not as they should be); before, it is `error` (the largest
-difference, which only the line `Out of bounds values` judges). Gather-like tests have no redop or root in old versions, new ones
-print further columns at the end. Source: the header lines of common.cu and of each test, nccl-tests 1.x to 2.17.
+difference, which only the line `Out of bounds values` judges). Before 2.0.0 the first columns are `bytes` and `N`, and times are in
+milliseconds with three places, which is told nowhere but in the bandwidths. Gather-like tests have no redop or root in old versions,
+new ones print further columns at the end. Source: the header lines of common.cu and of each test, nccl-tests 1.x to 2.17.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 
 from synth.errors import InputError
 
-#: What launchers put before a line: `[1,0]<stdout>:` (mpirun --tag-output), `[default0]:` (torchrun), `0: ` (srun --label).
-_PREFIX = re.compile(r"^\s*(?:\[[^\]\s]*\](?:<stdout>)?:\s?|[0-9]{1,5}:\s)")
+#: What launchers put before a line: `[1,0]<stdout>:` (Open MPI's --tag-output), `[default0]:` (torchrun), `[0] ` (Hydra's -l),
+#: `0: ` (srun --label).
+_PREFIX = re.compile(r"^\s*(?:\[[^\]\s]*\](?:<stdout>)?(?::\s?|\s)|[0-9]{1,5}:\s)")
 _NAMES = {"bytes": "size", "N": "count", "op": "redop", "cputime": "time", "error": "error", "res": "error"}
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*([0-9]+)\s+(OK|FAILED)")
 _HALVES: tuple[str, ...] = ("out-of-place", "in-place")
@@ -69,7 +71,8 @@ def parse_nccl_tests(text: str, source: str) -> TestOutput:
         if "out-of-place" in words or "in-place" in words:
             halves = tuple(word for word in words if word in _HALVES)
         elif _is_header(words):
-            table = _Table(tuple(_NAMES.get(word, word) for word in words if word != "#"), halves)
+            unit_us = 1000.0 if "bytes" in words else 1.0
+            table = _Table(tuple(_NAMES.get(word, word) for word in words if word != "#"), halves, unit_us)
         elif (found := _BOUNDS.search(line)) is not None:
             bounds = int(found[1])
         elif table.columns and len(words) > 3 and words[0].isdecimal() and words[1].isdecimal():
@@ -91,6 +94,7 @@ class _Table:
 
     columns: tuple[str, ...]
     halves: tuple[str, ...] = ()
+    time_unit_us: float = 1.0
 
     def row(self, words: Sequence[str], line: str, source: str) -> TestRow:
         at = self._first_time(words)
@@ -99,7 +103,7 @@ class _Table:
             values = dict(zip(names, words[at:], strict=False))
             if len(values) < len(names):
                 break
-            found[half] = _half(values, line, source)
+            found[half] = _half(values, line, source, self.time_unit_us)
             at += len(names)
         if not found:
             raise InputError(source, "", line.strip(), f"a row of {len(self.columns)} columns")
@@ -129,13 +133,13 @@ class _Table:
             yield self.columns[start : start + width]
 
 
-def _half(values: dict[str, str], line: str, source: str) -> Half:
+def _half(values: dict[str, str], line: str, source: str, time_unit_us: float) -> Half:
     wrong = _number(values.get("#wrong", "N/A"))
     time_us = _number(values["time"])
     if time_us is None and values["time"] != "N/A":
         raise InputError(source, "", line.strip(), "a row with a time in us")
     return Half(
-        time_us=time_us,
+        time_us=None if time_us is None else time_us * time_unit_us,
         algbw_GBps=_number(values.get("algbw", "")),
         busbw_GBps=_number(values.get("busbw", "")),
         wrong=None if wrong is None else int(wrong),

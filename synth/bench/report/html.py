@@ -9,7 +9,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -56,7 +56,7 @@ def _head(data: ReportData) -> str:
         f"compared with {data.before.title}" if data.before is not None else "",
         f"{done} of {len(data.records)} cases verified",
         f"{len(data.jobs)} syntheses, {cpu_s:.0f} s of CPU time"
-        + (f", {run.seconds:.0f} s in all" if run.seconds else ""),
+        + (f", {run.seconds:.0f} s from start to end" if run.seconds else ""),
         run.origin.platform,
         ", ".join(f"{name} {version}" for name, version in run.origin.versions.items() if version),
     ]
@@ -67,27 +67,20 @@ def _head(data: ReportData) -> str:
 def _changes(data: ReportData) -> str:
     """What is wrong or worse, then what is better or different."""
     parts = []
+    names = {*data.records, *data.jobs}
     if data.wrong:
-        rows = [_change_row(Change("wrong", item.status, item.case, "", item.problem)) for item in data.wrong]
-        parts.append(_table("Wrong", rows))
+        parts.append(_table("Wrong", [_change_row(change, names) for change in data.wrong]))
     changes = () if data.comparison is None else data.comparison.changes
     for title, wanted in (("Worse", {WORSE}), ("Better", {BETTER}), ("Changed", {"changed"})):
-        rows = [_change_row(change) for change in changes if change.kind in wanted]
+        rows = [_change_row(change, names) for change in changes if change.kind in wanted]
         if rows:
             parts.append(_table(title, rows))
     if data.comparison is None:
-        return "".join(parts) or "<p>There is no earlier run of this suite in the history.</p>"
-    compared = data.comparison
-    told = f"{compared.compared} cases compared"
-    for count, what in (
-        (len(compared.new), "new"),
-        (len(compared.gone), "gone"),
-        (len(compared.others), "changed in what they ask"),
-    ):
-        told += f", {count} {what}" if count else ""
-    if not parts:
-        told += "; every deterministic column is as it was"
-    return "".join(parts) + f"<p>{escape(told)}.</p>"
+        told = "There is no earlier run of this suite in the history."
+    else:
+        told = f"{data.comparison.compared} cases compared"
+        told += "." if parts or not data.comparison.compared else "; every deterministic column is as it was."
+    return "".join(parts) + "".join(f"<p>{escape(line)}</p>" for line in (*data.remarks, told))
 
 
 def _table(title: str, rows: list[str]) -> str:
@@ -100,22 +93,20 @@ def _table(title: str, rows: list[str]) -> str:
     return f'<h3 class="{title.lower()}">{title} ({len(rows)})</h3>{shown}'
 
 
-def _change_row(change: Change) -> str:
-    cells = (change.what, change.subject, change.before, change.after)
-    marked = [
-        f'<td data-case="{escape(change.subject)}">{escape(change.subject)}</td>'
-        if at == 1
-        else f"<td>{escape(cell)}</td>"
-        for at, cell in enumerate(cells)
-    ]
-    return f'<tr class="{escape(change.kind)}">{"".join(marked)}</tr>'
+def _change_row(change: Change, names: Collection[str]) -> str:
+    """A row; its subject opens a case where it is one of `names`, the cases and syntheses of the run."""
+    subject = escape(change.subject)
+    opens = f' data-case="{subject}"' if change.subject in names else ""
+    cells = (f"<td>{escape(change.what)}</td>", f"<td{opens}>{subject}</td>")
+    figures = (f"<td>{escape(figure)}</td>" for figure in (change.before, change.after))
+    return f'<tr class="{escape(change.kind)}">{"".join((*cells, *figures))}</tr>'
 
 
 def _document(data: ReportData) -> dict[str, Any]:
     """What the script draws from."""
-    worse: dict[str, str] = {}
-    for change in reversed(() if data.comparison is None else data.comparison.changes):
-        worse[change.subject] = change.kind
+    changes = () if data.comparison is None else data.comparison.changes
+    # The worst of what is told of a case comes last here, and stays.
+    worse = {change.subject: change.kind for change in (*reversed(changes), *data.wrong)}
     return {
         "cases": [_case(record, data, worse) for record in data.records.values()],
         "jobs": {key: _job(job) for key, job in data.jobs.items()},
@@ -130,7 +121,7 @@ def _case(record: Record, data: ReportData, worse: Mapping[str, str]) -> dict[st
     fields.pop("baselines_us")
     fields |= {
         "size": format_size(record.bytes),
-        "change": "wrong" if record in data.wrong else worse.get(record.case, ""),
+        "change": worse.get(record.case) or worse.get(record.job, ""),
         "busbw": record.busbw_GBps(record.time_us),
         "bound_busbw": record.busbw_GBps(record.bound_us),
         "baselines": {name: record.busbw_GBps(taken) for name, taken in record.baselines_us.items()},

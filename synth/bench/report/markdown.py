@@ -18,12 +18,15 @@ def markdown_text(data: ReportData) -> str:
     changes = [] if data.comparison is None else list(data.comparison.changes)
     if data.wrong or changes:
         parts += ["| | what | where | before | now |", "|---|---|---|---|---|"]
-        parts += [_row("wrong", record.status, f"`{record.case}`", "", record.problem) for record in data.wrong]
-        for change in changes[:_MOST]:
+        told = [*data.wrong, *changes]
+        for change in told[:_MOST]:
             parts.append(_row(change.kind, change.what, f"`{change.subject}`", change.before, change.after))
-        if len(changes) > _MOST:
-            parts += ["", f"and {len(changes) - _MOST} more in the HTML report"]
+        if len(told) > _MOST:
+            parts += ["", f"and {len(told) - _MOST} more in the HTML report"]
         parts.append("")
+    for line in data.remarks:
+        parts += [f"- {_cell(line)}"]
+    parts += [""] if data.remarks else []
     parts += [*_efficiencies(list(data.records.values())), "", *_measured(data)]
     return "\n".join(parts).rstrip() + "\n"
 

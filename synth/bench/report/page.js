@@ -5,6 +5,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const LINES = [["synth", "--synth", "synth"], ["ring", "--ring", "ring"], ["tree", "--tree", "tree"], ["bound", "--bound", "bound"], ["measured", "--measured", "measured"]];
   const KINDS = { send: "--synth", receive: "--tree", local: "--ring" };
+  const FILTERS = ["collective", "machine", "state", "name"];
   let chosen = null;
 
   const element = (tag, attributes = {}, ...children) => {
@@ -102,9 +103,9 @@
     }
     return svg;
   };
+  const several = unique(data.cases.map((item) => `${item.strategy} ${item.seed}`)).length > 1;
   const drawCurves = (items) => {
     const cards = [];
-    const several = unique(data.cases.map((item) => item.strategy + item.seed)).length > 1;
     for (const [, group] of groups(items, (item) => [item.machine, item.collective, item.strategy, item.seed].join(" "))) {
       const one = group[0], sorted = [...group].sort((a, b) => a.bytes - b.bytes);
       const title = `${one.machine} · ${one.collective}` + (several ? ` · ${one.strategy} ${one.seed}` : "");
@@ -120,7 +121,7 @@
   const cell = (item) => {
     if (item.efficiency === null) return element("td", { class: `none ${item.change}`, title: `${item.case}: ${item.status} ${item.problem}`, onclick: () => choose(item) }, item.status === "left out" ? "…" : "✗");
     const share = Math.round(12 + 88 * Math.max(0, Math.min(1, item.efficiency)));
-    const style = `background: color-mix(in srgb, var(--synth) ${share}%, var(--surface)); color: var(${share > 55 ? "--on-strong" : "--ink"})`;
+    const style = `background: color-mix(in srgb, var(--synth) ${share}%, var(--surface)); color: var(${share > 65 ? "--on-strong" : "--ink"})`;
     return element("td", { style, class: item.change, title: `${item.case}: ${digits(item.time_us)} us, bound ${digits(item.bound_us)} us`, onclick: () => choose(item) }, percent(item.efficiency));
   };
   const drawHeat = (items) => {
@@ -129,7 +130,7 @@
     const rows = [];
     for (const [name, group] of groups(items, (item) => [item.machine, item.collective, item.strategy, item.seed].join(" "))) {
       const at = new Map(group.map((item) => [item.bytes, item]));
-      const one = group[0], title = byId("by-collective").value ? one.machine : `${one.machine} ${one.collective}`;
+      const one = group[0], title = [one.machine, byId("by-collective").value ? "" : one.collective, several ? `${one.strategy} ${one.seed}` : ""].filter(Boolean).join(" ");
       rows.push(element("tr", { "data-row": name }, element("th", {}, title), ...sizes.map((bytes) => at.has(bytes) ? cell(at.get(bytes)) : element("td", { class: "none" }, ""))));
     }
     byId("heat").replaceChildren(element("table", { class: "heat" }, element("thead", {}, head), element("tbody", {}, ...rows)));
@@ -182,6 +183,7 @@
     }
     return svg;
   };
+  const counted = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
   const facts = (item, job) => {
     const rows = [
       ["status", item.problem ? `${item.status}: ${item.problem}` : item.status],
@@ -189,21 +191,27 @@
       ["bound", `${digits(item.bound_us, 4)} us, reached to ${percent(item.efficiency)}`],
       ...Object.entries(item.baselines_us).map(([name, taken]) => [name, `${digits(taken, 4)} us (${digits(taken / item.time_us)} times ours)`]),
       ["proof", item.proof ? `${item.proof}${item.gap === null ? "" : `, gap ${percent(item.gap)}`}` : "none"],
-      ["program", `${item.protocol}, ${item.chunks} chunks, ${item.instances} instances, ${item.channels} channels, ${item.threadblocks} threadblocks, ${item.steps} steps`],
+      ["program", [item.protocol, counted(item.chunks, "chunk"), counted(item.instances, "instance"), counted(item.channels, "channel"), counted(item.threadblocks, "threadblock"), counted(item.steps, "step")].join(", ")],
       ["synthesis", `${digits(job.cpu_s)} s of CPU time, ${job.peak_bytes ? `${Math.round(job.peak_bytes / 2 ** 20)} MB` : "memory unknown"}`],
       ["instance", item.instance_hash], ["file", item.xml_hash || "none"],
     ];
     return element("dl", {}, ...(item.time_us === null ? [rows[0], rows[rows.length - 2]] : rows).flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)]));
   };
+  const past = (history) => {
+    if (history.length < 2) return null;
+    const first = history[0], last = history[history.length - 1];
+    return element("p", { class: "note" }, `Efficiency over ${history.length} runs: ${percent(first[2])} in run ${first[0]}, ${percent(last[2])} in run ${last[0]}`, element("br"), spark(history, 2, 220, 40));
+  };
   const choose = async (item, scroll = true) => {
     chosen = item.case;
+    if (scroll) tellAddress();
     const job = data.jobs[item.job], drawing = element("div", {});
     const stages = element("table", {}, element("tr", {}, ...["stage", "s", "peak MB", "status"].map((name) => element("th", {}, name))),
       ...job.stages.map((stage) => element("tr", {}, element("td", {}, stage.name), element("td", { class: "number" }, stage.seconds.toFixed(2)), element("td", { class: "number" }, stage.peak_bytes ? `${Math.round(stage.peak_bytes / 2 ** 20)}` : "–"), element("td", {}, stage.status))));
     byId("chosen").replaceChildren(
       element("h3", {}, item.case),
       element("div", { class: "pair" },
-        element("div", {}, facts(item, job), element("p", { class: "note" }, "efficiency over the last runs "), spark(item.history, 2, 220, 40),
+        element("div", {}, facts(item, job), past(item.history),
           item.xml_hash && data.files[item.xml_hash] ? element("p", {}, element("button", { type: "button", onclick: () => openFile(item) }, "Download the XML")) : null),
         drawing),
       element("code", { class: "command" }, job.command),
@@ -213,8 +221,8 @@
     if (!packed) return;
     const told = JSON.parse(await unpack(packed)), rows = told.rows.length;
     if (chosen !== item.case) return;
-    drawing.append(element("p", { class: "note" }, `Who is busy when, simulated at ${sizeName(told.bytes)}${told.cut ? " (the beginning)" : ""}${rows < 64 ? "" : ", the first 64 threadblocks"}`),
-      element("div", { class: "legend" }, key("--synth", "sends"), key("--tree", "receives"), key("--ring", "local")), timeline(told));
+    drawing.append(element("p", { class: "note" }, `Who is busy when, simulated at ${sizeName(told.bytes)}, from the first byte on${told.cut ? " (the beginning)" : ""}${rows < 64 ? "" : ", the first 64 threadblocks"}`),
+      element("div", { class: "legend" }, key("--synth", "sends"), key("--tree", "receives"), key("--ring", "local")), element("div", { class: "scroll" }, timeline(told)));
   };
 
   // Time to synthesize
@@ -237,7 +245,7 @@
     const rows = items.map((item) => element("tr", { class: item.change },
       element("td", { "data-case": item.case }, item.case),
       ...[digits(item.time_us, 4), digits(item.schedule_us, 4), digits(item.bound_us, 4), percent(item.efficiency), digits(item.busbw), ...["ring", "tree"].map((name) => item.baselines_us[name] && item.time_us ? `${(item.baselines_us[name] / item.time_us).toFixed(2)}×` : "–")].map((words) => element("td", { class: "number" }, words)),
-      element("td", {}, spark(item.history, 1))));
+      element("td", {}, item.history.length > 1 ? spark(item.history, 1) : "")));
     byId("all").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...head.map((name, at) => element("th", { class: at ? "number" : "" }, name)))), element("tbody", {}, ...rows)));
   };
   const drawMeasured = () => {
@@ -258,14 +266,21 @@
   fill("by-collective", unique(data.cases.map((item) => item.collective)), true);
   fill("by-machine", unique(data.cases.map((item) => item.machine)), true);
   if (data.cases.length) byId("by-collective").value = data.cases[0].collective;
-  // What the address asks for: #collective=allgather&machine=dgx1&state=changed&name=1MB
-  for (const [name, value] of new URLSearchParams(location.hash.slice(1))) if (byId(`by-${name}`)) byId(`by-${name}`).value = value;
-  byId("filters").addEventListener("input", draw);
+  // What the address asks for: #collective=allgather&machine=dgx1&state=changed&name=1MB&case=dgx1/allgather/1MB/auto/0
+  const asked = new URLSearchParams(location.hash.slice(1));
+  for (const name of FILTERS) if (asked.has(name)) byId(`by-${name}`).value = asked.get(name);
+  const tellAddress = () => {
+    const words = FILTERS.map((name) => [name, byId(`by-${name}`).value]);
+    location.replace(`#${new URLSearchParams([...words, ["case", chosen || ""]])}`);
+  };
+  byId("filters").addEventListener("input", () => { draw(); tellAddress(); });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   document.addEventListener("click", (event) => {
-    const name = event.target.dataset ? event.target.dataset.case : null, found = name && data.cases.find((item) => item.case === name);
+    const name = event.target.dataset ? event.target.dataset.case : null, found = name && data.cases.find((item) => item.case === name || item.job === name);
     if (found) choose(found);
   });
   drawMeasured();
   draw();
+  const wanted = data.cases.find((item) => item.case === asked.get("case"));
+  if (wanted) choose(wanted);
 })();

@@ -94,6 +94,22 @@ def calibration_text(figures: Sequence[Figures]) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
+def figures_text(figures: Sequence[Figures]) -> str:
+    """All that was measured, as JSON by protocol: latencies in us, and rates in GB/s of one connection and of `pairs` together."""
+    document = {
+        each.geometry.protocol: {
+            "launch_us": _significant(each.launch_us),
+            "step_us": _significant(each.step_us),
+            "hop_us": _significant(each.hop_us),
+            "rates_GBps": {kind: _significant(rate) for kind, rate in each.rates_GBps.items()},
+            "many_GBps": _significant(each.many_GBps),
+            "pairs": each.pairs,
+        }
+        for each in figures
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
 def shared_memory(num_ranks: int, many_GBps: float) -> Topology:
     """One GPU that holds `num_ranks` virtual ranks, as a machine for the simulator: everything crosses one link, its memory."""
     ranks = range(num_ranks)

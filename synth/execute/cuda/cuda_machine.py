@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,22 @@ from synth.errors import InputError
 from synth.execute.cuda.abi import DataType, ReduceOp
 from synth.execute.cuda.driver import CudaError, called, load_driver
 from synth.execute.cuda.kernel import compile_kernel
-from synth.execute.cuda.machine import Launch
+from synth.execute.cuda.machine import Launch, Tick
 
 #: Threads of a CTA to choose from, the most first: the kernel is compiled for no more than 512.
 _THREADS = (512, 256, 128, 64)
 #: Launches that are queued before the host looks whether they get on: a full queue would block it.
 _BATCH = 256
-#: How often the host looks whether a launch is through, and whether anything moves at all.
-_POLL_S, _LOOK_S = 0.0005, 0.5
+#: How often the host looks whether a launch is through, and whether anything moves at all. At first it does nothing else.
+_POLL_S, _LOOK_S, _SPIN_S = 0.0005, 0.5, 0.002
 #: How long an aborted kernel may take to end.
 _GRACE_S = 30.0
 #: Bytes of what the driver tells other processes about a piece of memory (CU_IPC_HANDLE_SIZE).
 _HANDLE_BYTES = 64
+#: Room for a place on the PCI bus, "0000:1b:00.0" and the byte that ends it, with a longer domain.
+_BUS_ID_BYTES = 32
+#: What is exported shares its page of 2 MiB with nothing else: the whole page becomes visible (CUDA's manual on cudaIpc).
+_PAGE_BYTES = 2 << 20
 #: CTAs of the kernel that divides for the average, for each rank.
 _DIVIDERS = 64
 
@@ -36,12 +41,14 @@ class CudaMachine:
     """
 
     name = "cuda"
+    sharing = "CUDA IPC"
 
     def __init__(self, device: int = 0, driver: Any = None) -> None:
         self._driver = driver or load_driver()
         count = self._call("cuDeviceGetCount")
         if not 0 <= device < count:
             raise InputError("--device", "", device, f"a GPU from 0 to {count - 1}")
+        self.torch_device = f"cuda:{device}"
         self._device = self._call("cuDeviceGet", device)
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self._call("cuCtxSetCurrent", self._context)
@@ -104,9 +111,9 @@ class CudaMachine:
             if fits >= launch.num_blocks:
                 return threads
         expected = f"at most {fits}: all have to run at a time on {self.multiprocessors} multiprocessors"
-        raise InputError("--backend", "cuda", f"{launch.num_blocks} threadblocks", expected)
+        raise InputError("--backend", "cuda", launch.shown, expected)
 
-    def execute(self, launch: Launch, times: int, limit_s: float) -> float | None:
+    def execute(self, launch: Launch, times: int, limit_s: float, tick: Tick | None = None) -> float | None:
         graph = self._capture(launch) if launch.graph else None
         start, end = (self._call("cuEventCreate", 0) for _ in range(2))
         total_ms = 0.0
@@ -119,7 +126,7 @@ class CudaMachine:
                     else:
                         self._call("cuGraphLaunch", graph[1], self._stream)
                 self._call("cuEventRecord", end, self._stream)
-                if not self._ends(end, launch, limit_s):
+                if not self._ends(end, launch, limit_s, tick):
                     return None
                 total_ms += self._call("cuEventElapsedTime", start, end)
         finally:
@@ -130,15 +137,39 @@ class CudaMachine:
                 self._call("cuGraphDestroy", graph[0])
         return total_ms * 1e3 / times
 
+    @property
+    def place(self) -> str:
+        """The GPU's place on the PCI bus: what every process calls it, whatever it numbers GPUs by."""
+        name: bytes = self._call("cuDeviceGetPCIBusId", _BUS_ID_BYTES, self._device)
+        return name.split(b"\0")[0].decode()
+
+    def refusal(self, peer: str, protocol: str) -> str:
+        try:
+            other = self._call("cuDeviceGetByPCIBusId", peer.encode())
+        except CudaError:
+            return f"{peer} is hidden from {self.place}: let every process see all GPUs (CUDA_VISIBLE_DEVICES)"
+        if not self._call("cuDeviceCanAccessPeer", self._device, other):
+            return f"{self.place} cannot reach the memory of {peer}"
+        atomics = self._driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+        if protocol == "LL128" and not self._call("cuDeviceGetP2PAttribute", atomics, self._device, other):
+            return f"LL128 needs NVLink from {self.place} to {peer}: elsewhere lines of 128 bytes may arrive in parts"
+        return ""
+
+    def share(self, size_bytes: int) -> int:
+        return self.allocate(-(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES)
+
     def export(self, address: int) -> bytes:
-        """What another process needs to open memory that was allocated here."""
-        return ctypes.string_at(self._call("cuIpcGetMemHandle", address).getPtr(), _HANDLE_BYTES)
+        handle = self._call("cuIpcGetMemHandle", address)  # what getPtr points to lives as long as the handle
+        return ctypes.string_at(handle.getPtr(), _HANDLE_BYTES)
 
     def open(self, exported: bytes) -> int:
-        """The address, in this process, of memory that another one exported; peer access between the GPUs is switched on."""
+        """Peer access between the two GPUs is switched on."""
         handle = self._driver.CUipcMemHandle()
         ctypes.memmove(handle.getPtr(), exported, _HANDLE_BYTES)
         return int(self._call("cuIpcOpenMemHandle", handle, 1))  # 1: with peer access
+
+    def leave(self, address: int) -> None:
+        self._call("cuIpcCloseMemHandle", address)
 
     def copy_us(self, size_bytes: int, times: int) -> float:
         source, target = self.allocate(size_bytes), self.allocate(size_bytes)
@@ -175,19 +206,31 @@ class CudaMachine:
         graph = self._call("cuStreamEndCapture", self._stream)
         return graph, self._call("cuGraphInstantiate", graph, 0)
 
-    def _ends(self, event: Any, launch: Launch, limit_s: float) -> bool:
+    def _ends(self, event: Any, launch: Launch, limit_s: float, tick: Tick | None) -> bool:
         """Wait for an event, as long as something moves. False where nothing did and the launch had to be ended."""
-        moved, seen, look = time.monotonic(), b"", time.monotonic() + _LOOK_S
-        while not self._is_over(event):
-            time.sleep(_POLL_S)
-            if time.monotonic() < look:
-                continue
-            now, look = self._look(launch), time.monotonic() + _LOOK_S
-            if now != seen:
-                moved, seen = time.monotonic(), now
-            elif time.monotonic() - moved > limit_s:
-                self._abort(event, launch)
-                return False
+        began = time.monotonic()
+        moved, seen, look = began, b"", began + _LOOK_S
+        stop = partial(self._abort, event, launch)
+        try:
+            while not self._is_over(event):
+                now = time.monotonic()
+                if now - began > _SPIN_S:
+                    time.sleep(_POLL_S)
+                if now < look:
+                    continue
+                state, look = self._look(launch), now + _LOOK_S
+                if tick is not None:
+                    tick(state, stop)
+                elif state != seen:
+                    moved, seen = now, state
+                elif now - moved > limit_s:
+                    stop()
+                    return False
+        except CudaError:
+            raise
+        except BaseException:
+            stop()
+            raise
         return True
 
     def _abort(self, event: Any, launch: Launch) -> None:

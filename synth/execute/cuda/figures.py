@@ -14,9 +14,10 @@ from synth.execute.cuda.abi import STEP_COLUMNS, STEP_TYPES, ReduceOp, data_type
 from synth.execute.cuda.call import Call
 from synth.execute.cuda.expected import encode, example_inputs, expected_outputs, wrong_elements
 from synth.execute.cuda.geometry import Geometry
+from synth.execute.cuda.job import LIMIT_S
+from synth.execute.cuda.job import Job as Prepared
 from synth.execute.cuda.machine import Machine
 from synth.execute.cuda.plan import Plan, compile_plan
-from synth.execute.cuda.runner import Job as Prepared
 from synth.execute.cuda.runner import Runner
 from synth.execute.layout import layouts_of
 
@@ -39,10 +40,11 @@ def machine_of(backend: str) -> Machine:
     return CudaMachine() if backend == "cuda" else HostMachine()
 
 
-def run(job: Job, backend: str = "cuda", machine: Machine | None = None) -> list[Measured]:
+def run(job: Job, backend: str = "cuda", machine: Machine | None = None, limit_s: float = LIMIT_S) -> list[Measured]:
     """The figures of every size of `job`, in order. All ranks are virtual: groups of threadblocks on one GPU, or on the host.
 
-    With `rival` a remark tells what a copy within the machine's memory takes that moves as many bytes: the limit.
+    With `rival` a remark tells what a copy within the machine's memory takes that moves as many bytes: the limit. A run in which
+    nothing moves for `limit_s` seconds is ended (on the host at once, as a deadlock shows).
     Raises InputError for what cannot be run, HungError (a HangError) for a run that does not end.
     """
     machine = machine or machine_of(backend)
@@ -51,7 +53,7 @@ def run(job: Job, backend: str = "cuda", machine: Machine | None = None) -> list
     if job.tile_bytes is not None:
         geometry = replace(geometry, tile_bytes=job.tile_bytes)
     with Runner(job.algo, plan, machine, geometry=geometry) as runner:
-        return [_measured(runner, job, size) for size in job.sizes]
+        return [_measured(runner, job, size, limit_s) for size in job.sizes]
 
 
 def call_of(job: Job, size_bytes: int, *, in_place: bool) -> Call:
@@ -73,13 +75,13 @@ def moved_bytes(plan: Plan, call: Call) -> int:
     return total
 
 
-def _measured(runner: Runner, job: Job, size_bytes: int) -> Measured:
+def _measured(runner: Runner, job: Job, size_bytes: int, limit_s: float) -> Measured:
     from synth.execute.measure import Measured
 
     halves: dict[bool, Half] = {}
     differing = False
     for in_place in layouts_of(job.algo, job.promise):
-        halves[in_place], apart = _half(runner, job, call_of(job, size_bytes, in_place=in_place))
+        halves[in_place], apart = _half(runner, job, call_of(job, size_bytes, in_place=in_place), limit_s)
         differing |= apart
     call = call_of(job, size_bytes, in_place=False)
     return Measured(
@@ -92,38 +94,38 @@ def _measured(runner: Runner, job: Job, size_bytes: int) -> Measured:
     )
 
 
-def _half(runner: Runner, job: Job, call: Call) -> tuple[Half, bool]:
+def _half(runner: Runner, job: Job, call: Call, limit_s: float) -> tuple[Half, bool]:
     """The figures of one layout, and whether ranks that get one sum got different bits."""
     from synth.execute.measure import Half
 
     prepared = runner.job(call, graph=True)
     try:
-        wrong = _wrong(prepared) if job.check else None
-        differing = job.check and _differs(prepared)
+        wrong = _wrong(prepared, limit_s) if job.check else None
+        differing = job.check and _differs(prepared, limit_s)
         prepared.write(example_inputs(call))
-        prepared.run(max(1, job.warmup))
-        time_us = prepared.run(max(1, job.iterations))
+        prepared.run(max(1, job.warmup), limit_s)
+        time_us = prepared.run(max(1, job.iterations), limit_s)
     finally:
         prepared.close()
     return Half(time_us, wrong), differing
 
 
-def _wrong(prepared: Prepared) -> int:
+def _wrong(prepared: Prepared, limit_s: float) -> int:
     inputs = example_inputs(prepared.call)
     prepared.poison()
     prepared.write(inputs)
-    prepared.run()
+    prepared.run(limit_s=limit_s)
     return wrong_elements(prepared.call, prepared.read(), expected_outputs(prepared.call, inputs))
 
 
-def _differs(prepared: Prepared) -> bool:
+def _differs(prepared: Prepared, limit_s: float) -> bool:
     """Whether an allreduce of numbers that are rounded ends in different bits on two ranks."""
     call = prepared.call
     if call.collective.name is not CollectiveName.ALLREDUCE or not call.dtype.floating:
         return False
     draws = [np.random.default_rng((rank, call.share)) for rank in range(call.collective.num_ranks)]
     prepared.write([encode(draw.uniform(0.5, 1.5, call.share), call.dtype) for draw in draws])
-    prepared.run()
+    prepared.run(limit_s=limit_s)
     return len({vector.tobytes() for vector in prepared.read() if vector is not None}) > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def with_nvrtc(compiler: Any, flags: Sequence[str]) -> bytes:
     target = cache_folder() / key(texts, ["nvrtc", *version, *flags]) / "kernel.cubin"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(".part")
+        part = target.with_suffix(f".{os.getpid()}")  # the processes of other ranks may be at it too
         part.write_bytes(_nvrtc(compiler, texts, flags))
         part.replace(target)
     return target.read_bytes()

@@ -1,14 +1,13 @@
 """Running a plan on a machine: memory, parameters, launches, and what is found out where a run does not end.
 
-A `Runner` holds what lasts (tables, connections and their counts), a `Job` what one call needs (buffers and parameters). All ranks
-may run here as groups of threadblocks with buffers of their own (virtual ranks); or one, where other processes run the others and
-the pieces of memory through which they reach each other have been exchanged (peers.py).
+A `Runner` holds what lasts (tables, connections and their counts), a `Job` what one call needs (buffers and parameters; job.py). All
+ranks may run here as groups of threadblocks with buffers of their own (virtual ranks); or one, where other processes run the others
+and the pieces of memory through which they reach each other have been exchanged (peers.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -27,22 +26,18 @@ from synth.execute.cuda.abi import (
 )
 from synth.execute.cuda.call import Call, check_places
 from synth.execute.cuda.geometry import Arenas, Geometry, lay_out
-from synth.execute.cuda.hang import HungError, read_stuck
+from synth.execute.cuda.hang import HungError, Stuck, read_stuck
+from synth.execute.cuda.job import LIMIT_S, Bound, Job, Places, Vectors, scratch_stride
 from synth.execute.cuda.machine import Launch, Machine
 from synth.execute.cuda.plan import Plan, compile_plan
-
-#: A run in which no flag has changed for so long is ended.
-LIMIT_S = 30.0
-_ALIGNED = 16
-_POISON = 77
-Vectors = Sequence[NDArray[Any] | None]
 
 
 class Runner:
     """An algorithm on a machine. Use it as a context, or `close` it.
 
     `geometry` and `threads` (of a threadblock) are the runtimes' and the machine's where not given. `rank` runs that rank alone;
-    `arenas` are then the addresses of all ranks' pieces (`lay_out` says how large), as this process sees them.
+    `arenas` are then the addresses of all ranks' pieces (`lay_out` says how large), as this process sees them; `let_go` gives them
+    back in the end.
 
     Raises InputError for an algorithm that cannot be laid out, and where the machine has too little memory.
     """
@@ -57,7 +52,9 @@ class Runner:
         threads: int = 0,
         rank: int | None = None,
         arenas: Sequence[int] | None = None,
+        let_go: Callable[[], None] | None = None,
     ) -> None:
+        self._let_go = let_go
         self.algo, self.plan, self.machine = algo, plan, machine
         self.geometry = geometry or Geometry.of(plan.protocol)
         self.threads = threads
@@ -94,6 +91,9 @@ class Runner:
         """Give all memory back, that of unclosed jobs too."""
         while self._held:
             self.machine.release(self._held.pop())
+        if self._let_go is not None:
+            self._let_go()
+            self._let_go = None
 
     def allocate(self, size_bytes: int) -> int:
         """Memory that `close` gives back."""
@@ -119,6 +119,10 @@ class Runner:
         check_places(self.algo, call)
         return Job(self, call, graph=graph)
 
+    def bind(self, call: Call, place: Callable[[int], Places], *, graph: bool = False) -> Bound:
+        """Parameters for a call on memory that is there; nothing is checked of it."""
+        return Bound(self, call, place, graph=graph)
+
     def launch_of(self, call: Call, params: int, *, graph: bool) -> Launch:
         """How the machine is to launch this rank's or all ranks' threadblocks."""
         blocks = self.blocks
@@ -132,7 +136,7 @@ class Runner:
             ranks=self.ranks,
             abort=self._abort,
             watched=self._watched(),
-            alone=len(self.ranks) == self.plan.num_ranks,
+            alone=self.whole,
             graph=graph,
         )
 
@@ -172,26 +176,39 @@ class Runner:
         }
         return np.array([values[name] for name in PARAMS], dtype=np.int64)
 
-    def stop_for(self, found: str = "") -> HungError:
-        """The error of a run that was ended, with what everybody waited for; and everything is set back to the beginning."""
+    @property
+    def whole(self) -> bool:
+        """Whether all ranks run here."""
+        return len(self.ranks) == self.plan.num_ranks
+
+    def stuck(self) -> tuple[Stuck, ...]:
+        """What the threadblocks waited for when the last launch was ended."""
         records = np.zeros(len(self.plan.blocks) * len(STUCK_COLUMNS), dtype=np.int64)
         self.machine.read(self._tables["stuck"], records)
-        error = HungError(read_stuck(self.plan, records), found)
-        for name, size in self._flags.items():
-            self.machine.fill(self._tables[name], size)
-        for rank in self.ranks:
-            self.machine.fill(self._arenas[rank], self._layout.size_bytes[rank])
-        self.machine.write(self._abort, np.zeros(1, dtype=np.int64))
+        return read_stuck(self.plan, records)
+
+    def stop_for(self, found: str = "") -> HungError:
+        """The error of a run that was ended, with what everybody waited for; and everything is set back to the beginning.
+
+        Where other processes have a part, nothing is set back: they may still be running.
+        """
+        error = HungError(self.stuck(), found)
+        if self.whole:
+            for name, size in self._flags.items():
+                self.machine.fill(self._tables[name], size)
+            for rank in self.ranks:
+                self.machine.fill(self._arenas[rank], self._layout.size_bytes[rank])
+            self.machine.write(self._abort, np.zeros(1, dtype=np.int64))
         return error
 
     def unreceived(self) -> str:
-        """A connection on which something was sent and never received, in words; "" where there is none.
+        """A connection to a rank here on which something was sent and never received, in words; "" where there is none.
 
-        Only where all ranks run here: of other processes nobody knows how far they are.
+        Where other processes have a part, it means something only while all of them rest.
         """
-        if len(self.ranks) < self.plan.num_ranks:
-            return ""
         for number, connection in enumerate(self.plan.connections):
+            if connection.dst not in self.ranks:
+                continue
             tail, head = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
             self.machine.read(self._arenas[connection.dst] + self._layout.tails[number], tail)
             self.machine.read(self._arenas[connection.src] + self._layout.heads[number], head)
@@ -204,106 +221,6 @@ class Runner:
         own = [(self._arenas[rank], self._layout.flag_bytes[rank]) for rank in self.ranks]
         tables = [(self._tables[name], self._flags[name]) for name in ("progress", "launches")]
         return tuple(region for region in (*tables, *own) if region[1])
-
-
-class Job:
-    """One call's buffers and parameters, made by `Runner.job`."""
-
-    def __init__(self, runner: Runner, call: Call, *, graph: bool) -> None:
-        self.runner, self.call = runner, call
-        self._memory: list[int] = []
-        self._vectors: list[tuple[int, int]] = []
-        self._inputs: dict[int, int] = {}
-        self._outputs: dict[int, int] = {}
-        rows = np.zeros((runner.plan.num_ranks, 3), dtype=np.int64)
-        for rank in runner.ranks:
-            rows[rank] = self._place(rank)
-        outputs = np.array([call.output_elements(rank) for rank in range(runner.plan.num_ranks)], dtype=np.int64)
-        params = runner.parameters(call, self._put(rows), self._put(outputs))
-        self._launch = runner.launch_of(call, self._put(params), graph=graph)
-
-    def poison(self) -> None:
-        """Fill inputs, outputs and scratch with what nobody expects, so that what is never written shows."""
-        for address, size_bytes in self._vectors:
-            self.runner.machine.fill(address, size_bytes, _POISON)
-
-    def write(self, inputs: Vectors) -> None:
-        """Fill the input buffers; outputs and scratch are not touched. InputError for a vector of another length or type."""
-        for rank in self.runner.ranks:
-            wanted = self.call.input_elements(rank)
-            given = inputs[rank]
-            if given is None or wanted == 0:
-                if wanted:
-                    raise InputError("inputs", f"rank {rank}", None, f"{wanted} elements")
-                continue
-            if given.shape != (wanted,) or given.dtype != self.call.dtype.numpy:
-                shown = f"{given.shape} {given.dtype}"
-                raise InputError("inputs", f"rank {rank}", shown, f"({wanted},) {self.call.dtype.numpy}")
-            self.runner.machine.write(self._inputs[rank], given)
-
-    def run(self, times: int = 1, limit_s: float = LIMIT_S) -> float:
-        """Launch so many times; microseconds of one. Raises HungError where a launch cannot end, or leaves something unreceived."""
-        machine = self.runner.machine
-        launch = self._launch
-        threads = machine.threads_for(launch)
-        try:
-            time_us = machine.execute(replace(launch, threads=threads), times, limit_s)
-        except InputError:
-            self.runner.stop_for()
-            raise
-        if time_us is None:
-            raise self.runner.stop_for()
-        if left := self.runner.unreceived():
-            raise self.runner.stop_for(left)
-        return time_us
-
-    def read(self) -> list[NDArray[Any] | None]:
-        """The output vectors by rank; None where a rank has none, or is not here."""
-        found: list[NDArray[Any] | None] = []
-        for rank in range(self.runner.plan.num_ranks):
-            elements = self.call.output_elements(rank)
-            if rank not in self._outputs or not elements:
-                found.append(None)
-                continue
-            vector = np.empty(elements, dtype=self.call.dtype.numpy)
-            self.runner.machine.read(self._outputs[rank], vector)
-            found.append(vector)
-        return found
-
-    def close(self) -> None:
-        """Give the call's memory back."""
-        while self._memory:
-            self.runner.release(self._memory.pop())
-
-    def _place(self, rank: int) -> tuple[int, int, int]:
-        """The addresses of a rank's input, output and scratch."""
-        call, item = self.call, self.call.dtype.item_bytes
-        first_in, first_out, whole = call.offsets(rank)
-        if call.in_place:
-            base = self._take(whole * item)
-            self._inputs[rank], self._outputs[rank] = base + first_in * item, base + first_out * item
-        else:
-            self._inputs[rank] = self._take(call.input_elements(rank) * item)
-            self._outputs[rank] = self._take(call.output_elements(rank) * item)
-        scratch = self._take(self.runner.plan.scratch_chunks[rank] * scratch_stride(call) * item)
-        return self._inputs[rank], self._outputs[rank], scratch
-
-    def _take(self, size_bytes: int) -> int:
-        address = self.runner.allocate(max(size_bytes, _ALIGNED))
-        self._memory.append(address)
-        self._vectors.append((address, size_bytes))
-        return address
-
-    def _put(self, data: NDArray[Any]) -> int:
-        address = self.runner.put(data)
-        self._memory.append(address)
-        return address
-
-
-def scratch_stride(call: Call) -> int:
-    """Elements from one chunk of scratch to the next: a chunk, rounded up so that each begins on 16 bytes."""
-    unit = _ALIGNED // call.dtype.item_bytes
-    return -(-call.chunk // unit) * unit
 
 
 def run(

@@ -1,0 +1,73 @@
+"""A cluster of equal boxes through the stages: folded onto its first box, solved there, and unfolded (docs/formulation.md, section 11).
+
+Routing, ordering and scheduling see one box's chunks, and are checked on those; the answer is checked as a whole, chunk by chunk and link
+by link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synth.boxes import Boxes
+from synth.collector import collector_paused
+from synth.errors import NoAnswerError
+from synth.instance import Instance
+from synth.ordering import Ordering
+from synth.reductions.fold import Fold, fold
+from synth.reductions.mirror import twin_paths
+from synth.routing.hierarchy import HierarchyRouting
+from synth.scheduling import MilpScheduling
+from synth.solve import Checks, Folded, Routed, Solution, Stages
+from synth.timing import check_routing, check_schedule
+
+#: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link each time.
+_FEW_TRANSFERS = 3_000
+
+
+@collector_paused()
+def hierarchical(instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring") -> Solution:
+    """The solution of an instance on a cluster of equal boxes; `stages` are those after routing, `pattern` is one of
+    `synth.routing.hierarchy.PATTERNS`.
+
+    Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
+    boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
+    """
+    folded = fold(instance, boxes)
+    if folded is None:
+        raise NoAnswerError(
+            f"--strategy hierarchy: {instance.topology.name}: its boxes cannot be rotated with their chunks"
+        )
+
+    def routed(shown: Instance) -> Routed:
+        routing, packing = HierarchyRouting(pattern)(shown, boxes)
+        return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
+
+    solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
+    schedule = folded.unfold(solution.schedule)
+    check_schedule(instance, schedule)
+    return replace(
+        solution, instance=instance, schedule=schedule, bound_us=None, folded=Folded(boxes, solution.schedule)
+    )
+
+
+def _on_one_box(stages: Stages, folded: Fold, instance: Instance) -> Stages:
+    """The stages for one box's chunks, each checked on the folded machine."""
+    chunks = folded.deciding
+    checks = Checks(
+        routing=lambda shown, routing: check_routing(shown, routing, chunks),
+        schedule=lambda shown, schedule, routing: check_schedule(shown, schedule, routing, chunks),
+        twins=lambda shown: twin_paths(instance),
+    )
+    exact = MilpScheduling(max_binaries=0)
+    many = len(chunks) * instance.num_ranks > _FEW_TRANSFERS
+    return replace(
+        stages,
+        ordering=_with_rules(stages.ordering, many),
+        reordering=_with_rules(stages.reordering, many),
+        scheduling=replace(stages.scheduling, exact=exact),
+        checks=checks,
+    )
+
+
+def _with_rules(ordering: Ordering, many: bool) -> Ordering:
+    return replace(ordering, rules=("",)) if many else ordering

@@ -1,0 +1,183 @@
+"""What to try for a request: which sizes to solve at, how finely to cut there, with which strategies, in which order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from synth.baselines import BASELINES, Machine
+from synth.bounds import Bound, bound_of
+from synth.build import Builder
+from synth.candidates import (
+    HIERARCHIES,
+    LATENCY_BOUND_BYTES,
+    Candidate,
+    anchors,
+    candidates,
+    hierarchy_candidates,
+    interpreted_candidates,
+    is_large,
+    joint_candidates,
+    largest_candidates,
+    lean_candidates,
+    worthwhile_counts,
+)
+from synth.chunks import chunk_counts, range_sizes
+from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.instance import Instance
+from synth.known import known_counts
+from synth.paths import Path
+from synth.request import Request
+from synth.routing.milp import MilpRouting
+from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
+
+#: Of the sizes of a long range every so many are looked at for the choice; what is between them is read off a line.
+STRIDE = 3
+_LONG_RANGE = 6
+#: Weighted roots are tried where the limit without them is above the limit with them by this factor.
+_ROOTS_MATTER = 1.003
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The candidates of one request over the machine's paths, and what they are made of."""
+
+    request: Request
+    paths: tuple[Path, ...]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that the answer has to serve, ascending."""
+        return range_sizes(self.request.min_bytes, self.request.max_bytes)
+
+    @cached_property
+    def looked_at(self) -> tuple[int, ...]:
+        """The sizes at which candidates are compared, ascending."""
+        stride = STRIDE if len(self.sizes) > _LONG_RANGE else 1
+        return tuple(sorted({*self.sizes[::stride], self.sizes[-1]}))
+
+    @cached_property
+    def builder(self) -> Builder:
+        """Makes the instances."""
+        return Builder(self.request.topology, self.request.sketch, self.paths)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine as baselines see it."""
+        return Machine(self.request.topology, self.paths)
+
+    @cached_property
+    def bound(self) -> Bound:
+        """What no algorithm can beat on the machine."""
+        return bound_of(self.request.topology, self.collective(1), self.paths)
+
+    @cached_property
+    def asked_count(self) -> int | None:
+        """The chunk count that the user asks for, on the command line or in a sketch."""
+        if self.request.chunks is not None:
+            return self.request.chunks
+        sketch = self.request.sketch
+        if sketch is None or sketch.chunks_per_rank is None:
+            return None
+        return sketch.chunks_per_rank * (1 if self.request.collective in SHARED else self.request.topology.num_ranks)
+
+    def collective(self, count: int) -> Collective:
+        """The request's collective cut by `count` (per rank where ranks have shares)."""
+        request, ranks = self.request, self.request.topology.num_ranks
+        root = (request.root or 0) if request.collective in ROOTED else None
+        shared = ranks if request.collective in SHARED else 1
+        return Collective(request.collective, ranks, count * shared, root)
+
+    def instance(self, count: int, size_bytes: int) -> Instance:
+        """The request's instance cut by `count` for a buffer size."""
+        return self.builder.instance(self.collective(count), size_bytes)
+
+    def candidates(self) -> list[Candidate]:
+        """What to solve, in this order: others' algorithms, which serve all sizes at once, then in turn the first candidate of each
+        size to solve at, the second of each, and so on: wherever time runs out, all sizes have had about the same.
+        """
+        sizes = anchors(self.request.min_bytes, self.request.max_bytes)
+        by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_size))
+        return list(dict.fromkeys([*self._known(sizes[-1]), *filter(None, turns)]))
+
+    def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
+        request, size = self.request, sizes[position]
+        low = request.min_bytes if position == 0 else sizes[position - 1]
+        counts = self._counts(low if len(sizes) > 1 else size)
+        instance = self.instance(counts[0], size)
+        if request.strategy == "milp":
+            return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
+        boxed = hierarchy_candidates(instance, request.strategy, counts, size) if self._boxes_at(size) else []
+        if boxed and self._boxed_alone(size):
+            return boxed
+        plan = self._usual(instance, counts, size, single=len(sizes) == 1, largest=size == sizes[-1])
+        most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
+        if request.strategy == "auto" and self._milp_fits(instance, most):
+            plan.append(Candidate("milp", counts[0], size))
+        return boxed + plan
+
+    def _usual(
+        self, instance: Instance, counts: Sequence[int], size: int, *, single: bool, largest: bool
+    ) -> list[Candidate]:
+        """What to solve at one size, for `single` where that is all that is asked for."""
+        request = self.request
+        if request.strategy == "auto" and request.by_time and not request.thorough:
+            plan = lean_candidates(instance, counts, size, single=single)
+        else:
+            plan = candidates(instance, request.strategy, counts, size, single=single, thorough=request.thorough)
+            if request.by_time:
+                plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
+            if largest and request.strategy in ("auto", "trees", "flow"):
+                plan += largest_candidates(plan[0].strategy, instance, counts, size)
+        if largest and size > LATENCY_BOUND_BYTES and request.strategy in ("auto", "trees"):
+            joint = joint_candidates(instance, counts, size)
+            plan += joint if joint and self._roots_matter() else []
+        return plan
+
+    def _roots_matter(self) -> bool:
+        """Whether an allreduce could be faster than one half and then the other, which reduce an equal share at every rank."""
+        names = CollectiveName.REDUCE_SCATTER, CollectiveName.ALLGATHER
+        ranks = self.request.topology.num_ranks
+        halves = [bound_of(self.request.topology, Collective(name, ranks, ranks), self.paths) for name in names]
+        return sum(half.us_per_byte for half in halves) > self.bound.us_per_byte * _ROOTS_MATTER
+
+    def _boxes_at(self, size: int) -> bool:
+        """Whether the machine is a cluster of equal boxes."""
+        return any(self.builder.boxed(self.collective(1), size, pattern) for pattern in HIERARCHIES.values())
+
+    def _boxed_alone(self, size: int) -> bool:
+        """Whether the machine is such a cluster, and too large for anything else to be tried."""
+        return is_large(self.collective(1)) and self._boxes_at(size)
+
+    def _known(self, size: int) -> list[Candidate]:
+        """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use."""
+        request = self.request
+        if request.strategy != "auto" or request.sketch is not None or self._boxed_alone(size):
+            return []
+        counts = self._counts(request.min_bytes)
+        return [
+            Candidate(name, count, size)
+            for name in BASELINES
+            for count in known_counts(name, self.machine, self.collective(1), counts)
+        ]
+
+    def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:
+        """The coarsest cut, and the finest for which the program can still be solved to the end."""
+        tried = [count for count in worthwhile_counts(instance, counts, size, 5) if count != counts[0]]
+        fitting = [count for count in tried if self._milp_fits(self.instance(count, size), MILP_BINARIES)]
+        return [counts[0], *fitting[-1:]]
+
+    def _counts(self, low_bytes: int) -> tuple[int, ...]:
+        """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`."""
+        if self.asked_count is not None:
+            return (self.asked_count,)
+        request = self.request
+        counts = chunk_counts(request.collective, request.topology.num_ranks, low_bytes, request.max_bytes)
+        copies = request.instances or 1
+        return tuple(count // copies for count in counts if count % copies == 0) or (1,)
+
+    def _milp_fits(self, instance: Instance, binaries: int) -> bool:
+        return MilpRouting().estimate_size(instance) <= binaries

@@ -1,0 +1,93 @@
+"""Equal boxes folded onto one: a cluster that can be rotated is solved for the chunks of its first box, and the answer turned round.
+
+All boxes do the same at the same time. A link then carries, beside its own message of the first box's chunks, the images of those that
+the first box's chunks send over the links that rotate onto it. So it is enough to schedule the first box's chunks on a machine where
+links that rotate onto each other are one link (docs/formulation.md, section 11).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.boxes import Boxes, powers
+from synth.instance import Instance, Symmetry
+from synth.ir import Routing, Schedule, Send, Transfer
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """`instance` is the cluster with links merged: its schedules are of the chunks `deciding`, those that the first box owns."""
+
+    instance: Instance
+    boxes: Boxes
+    chunks: Ints
+    """[b, c]: what chunk c becomes once everything has moved on by b boxes."""
+    deciding: tuple[int, ...]
+
+    def unfold_routing(self, routing: Routing) -> Routing:
+        """The transfers of all chunks from those of the deciding ones."""
+        transfers = [
+            Transfer(chunks[transfer.chunk], paths[transfer.path], transfer.reduce)
+            for chunks, paths in zip(self.chunks.tolist(), self.boxes.paths.tolist(), strict=True)
+            for transfer in routing.transfers
+        ]
+        return Routing(tuple(sorted(transfers)), routing.relaxed_us)
+
+    def unfold(self, schedule: Schedule) -> Schedule:
+        """The schedule of all chunks from that of the deciding ones: its images, all at the same time."""
+        sends = []
+        for chunks, paths in zip(self.chunks.tolist(), self.boxes.paths.tolist(), strict=True):
+            for send in schedule.sends:
+                moved = tuple(sorted(chunks[chunk] for chunk in send.chunks))
+                sends.append(Send(moved, paths[send.path], send.reduce, send.start_us, send.arrive_us))
+        sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+        return Schedule(tuple(sends))
+
+
+def fold(instance: Instance, boxes: Boxes) -> Fold | None:
+    """The instance folded, or None where the rotation does not take its demands to its demands, or leaves a link in place that paths
+    cross: what all boxes share, they cannot use at the same time.
+    """
+    rotated = chunk_images(instance, boxes.rotation)
+    if rotated is None:
+        return None
+    chunks = powers(rotated, boxes.count)
+    used = sorted({link for path in instance.paths for link in path.links})
+    orbit = boxes.links.min(axis=0)
+    if np.any(np.bincount(orbit[used])[orbit[used]] < boxes.count):
+        return None
+    one = merged(instance, boxes)
+    if any(len(set(path.links)) < len(path.links) for path in one.paths):
+        return None
+    deciding = tuple(d.chunk for d in instance.demands if boxes.box_of[d.source] == 0)
+    return Fold(one, boxes, chunks, deciding)
+
+
+def merged(instance: Instance, boxes: Boxes) -> Instance:
+    """The instance with links that rotate onto each other as one link, the first of them; it has no symmetries to tell."""
+    one = boxes.links.min(axis=0).tolist()
+    paths = tuple(replace(path, links=tuple(one[link] for link in path.links)) for path in instance.paths)
+    return replace(instance, paths=paths, symmetries=())
+
+
+def chunk_images(instance: Instance, symmetry: Symmetry) -> Ints | None:
+    """What every chunk becomes: the k-th with one source and the same destinations goes to the k-th of their image (eq. 25).
+
+    None where some demand has no image. Chunks without a demand stay.
+    """
+    alike: dict[tuple[int, frozenset[int]], list[int]] = defaultdict(list)
+    for demand in instance.demands:
+        alike[demand.source, demand.dests].append(demand.chunk)
+    image = np.arange(instance.collective.num_chunk_ids)
+    for (source, dests), chunks in alike.items():
+        there = alike.get((symmetry.ranks[source], frozenset(symmetry.ranks[dest] for dest in dests)), [])
+        if len(there) != len(chunks):
+            return None
+        image[chunks] = there
+    return image
