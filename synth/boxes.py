@@ -1,4 +1,4 @@
-"""Clusters of equal boxes as values: which rank stands at which place of which box, and the rotation that takes every box to the next."""
+"""Clusters of equal boxes: which rank stands at which place of which box, and the rotation that takes every box to the next."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Boxes:
-    """`ranks[b][i]` is the rank at place i of box b; `rotation` is a symmetry that takes it to place i of box b + 1, the last box's to
-    box 0. Its powers make a group of as many members as there are boxes, which leaves no rank in place.
+    """`ranks[b][i]` is the rank at place i of box b; `rotation` is a symmetry that takes it to place i of box b + 1, the
+    last box's to box 0. Its powers make a group of as many members as there are boxes, which leaves no rank in place.
     """
 
     ranks: tuple[tuple[int, ...], ...]

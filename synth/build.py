@@ -13,6 +13,7 @@ from synth.errors import InputError
 from synth.instance import Instance, Symmetry
 from synth.paths import Path, find_paths
 from synth.reductions.boxes import find_boxes, nodes_of
+from synth.reductions.fold import share_nothing
 from synth.reductions.symmetry import find_symmetries, from_offsets
 from synth.routing.hierarchy import strides
 from synth.sketch import Sketch, apply_sketch
@@ -65,8 +66,9 @@ class Builder:
         return Instance(self.topology, collective, kept, collective.chunk_bytes(buffer_bytes), symmetries)
 
     def boxed(self, collective: Collective, buffer_bytes: float, pattern: str) -> tuple[Instance, Boxes] | None:
-        """The instance of a collective on a cluster of equal boxes, with the paths that a pattern of boxes needs and the rotation of
-        boxes for a symmetry; None where the machine is no such cluster. `pattern` is one of `synth.routing.hierarchy.PATTERNS`.
+        """The instance of a collective on a cluster of equal boxes that share no link, with the paths that a pattern of
+        boxes needs and the rotation of boxes for a symmetry; None where the machine is no such cluster. `pattern` is one of
+        `synth.routing.hierarchy.PATTERNS`.
         """
         self._check(collective)
         key = collective.name, pattern
@@ -98,7 +100,7 @@ class Builder:
         near = [path for path in kept if (place[path.dst] - place[path.src]) % len(nodes) in wanted]
         paths = tuple(replace(path, index=index) for index, path in enumerate(near))
         boxes = boxes_of(self.topology, paths)
-        return (paths, boxes) if boxes is not None else None
+        return (paths, boxes) if boxes is not None and share_nothing(paths, boxes) else None
 
     def _kept(self, name: CollectiveName, rails: bool) -> tuple[Sketch, tuple[Path, ...]]:
         """The sketch, and the paths that it leaves."""

@@ -19,7 +19,8 @@ LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
 JOINT = "joint"
 _MOST_JOINT_RANKS = 32
-#: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives have them.
+#: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
+#: have them.
 HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling"}
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
@@ -28,6 +29,8 @@ MAX_BOXED_TRANSFERS = 140_000
 _FINEST_BOXED = 8
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
+#: And so many of the finest that are worth their transfers, for packings.
+_FINEST_CUTS = 3
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
 
@@ -129,19 +132,27 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
 
 
 def candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, single: bool, thorough: bool
+    instance: Instance,
+    strategy: str,
+    counts: Sequence[int],
+    buffer_bytes: int,
+    *,
+    single: bool,
+    thorough: bool = False,
+    latency_counts: bool = True,
 ) -> list[Candidate]:
-    """What to solve at one buffer size: `single` where that size is all that is asked for, `thorough` where time is no matter."""
+    """What to solve at one buffer size: `single` where that size is all that is asked for, `thorough` where time is no matter,
+    and whether latency counts beside bandwidth at the size.
+    """
     collective = instance.collective
-    most = (6 if thorough else 3) if single else 1
-    chosen = worthwhile_counts(instance, counts, buffer_bytes, most)
+    chosen = _packing_counts(instance, counts, buffer_bytes, single=single, thorough=thorough)
     if strategy != "auto":
         return [Candidate(strategy, count, buffer_bytes) for count in chosen]
     tried = [Candidate("flow" if direct(collective) else "trees", count, buffer_bytes) for count in chosen]
+    if not thorough and (direct(collective) or not latency_counts):
+        # Packings are the better there, and the greedy takes long on many chunks.
+        return tried
     small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
-    if direct(collective) and not thorough:
-        # The packing is the better of the two nearly always, and the greedy takes long on so many chunks.
-        return tried + [Candidate("greedy", count, buffer_bytes) for count in small[:1]]
     coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if single else 1)
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
@@ -154,6 +165,22 @@ def candidates(
     return tried
 
 
+def _packing_counts(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, thorough: bool
+) -> list[int]:
+    """Cuts for a packing: the finest; where there is one size alone, the finest few, or the coarsest, too, if chunks have one
+    destination each, since then nothing is gained by a pipeline.
+    """
+    if not single:
+        return worthwhile_counts(instance, counts, buffer_bytes, 1)
+    if thorough:
+        return worthwhile_counts(instance, counts, buffer_bytes, 6)
+    if direct(instance.collective):
+        return sorted({counts[0], *worthwhile_counts(instance, counts, buffer_bytes, 1)})
+    fitting = [count for count in counts if _fits(instance, count, buffer_bytes)] or [counts[0]]
+    return fitting[-_FINEST_CUTS:]
+
+
 def is_large(collective: Collective) -> bool:
     """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have."""
     if collective.name in _HIERARCHICAL:
@@ -164,8 +191,8 @@ def is_large(collective: Collective) -> bool:
 def hierarchy_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int
 ) -> list[Candidate]:
-    """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of few hops, and
-    finer ones along either tree.
+    """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of
+    few hops, and finer ones along either tree.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):

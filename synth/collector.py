@@ -1,4 +1,6 @@
-"""Pause the collector of reference cycles where millions of values are made that have none: its passes over them cost half as much again."""
+"""Pause the collector of reference cycles where millions of values are made that have none: its passes over them cost half
+as much again.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No search for cycles inside the `with`, or in a function that this decorates; may be nested. Memory that nothing refers to is freed
-    as ever.
+    """No search for cycles inside the `with`, or in a function that this decorates; may be nested. Memory that nothing
+    refers to is freed as ever.
     """
     running = gc.isenabled()
     gc.disable()

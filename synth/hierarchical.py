@@ -1,7 +1,8 @@
-"""A cluster of equal boxes through the stages: folded onto its first box, solved there, and unfolded (docs/formulation.md, section 11).
+"""A cluster of equal boxes through the stages: folded onto its first box, solved there, and unfolded (docs/formulation.md,
+section 11).
 
-Routing, ordering and scheduling see one box's chunks, and are checked on those; the answer is checked as a whole, chunk by chunk and link
-by link.
+Routing, ordering and scheduling see one box's chunks, and are checked on those; the answer is checked as a whole, chunk by
+chunk and link by link.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
 from synth.timing import check_routing, check_schedule
 
-#: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link each time.
+#: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
+#: each time.
 _FEW_TRANSFERS = 3_000
 
 

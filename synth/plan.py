@@ -36,6 +36,8 @@ from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARI
 #: Of the sizes of a long range every so many are looked at for the choice; what is between them is read off a line.
 STRIDE = 3
 _LONG_RANGE = 6
+#: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
+_LATENCY_COUNTS = 10
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -127,7 +129,11 @@ class Plan:
         if request.strategy == "auto" and request.by_time and not request.thorough:
             plan = lean_candidates(instance, counts, size, single=single)
         else:
-            plan = candidates(instance, request.strategy, counts, size, single=single, thorough=request.thorough)
+            slow = self.bound.us_per_byte * size > _LATENCY_COUNTS * self.bound.latency_us
+            thorough = request.thorough
+            plan = candidates(
+                instance, request.strategy, counts, size, single=single, thorough=thorough, latency_counts=not slow
+            )
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
             if largest and request.strategy in ("auto", "trees", "flow"):

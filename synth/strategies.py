@@ -45,6 +45,9 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             return _flow
         case "milp":
             return lambda instance: _milp(instance, options)
+        case "hierarchy":
+            expected = "another strategy: this machine is no cluster of equal boxes, or not all of them get every chunk"
+            raise InputError("--strategy", "", name, expected)
         case _:
             raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
 

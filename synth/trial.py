@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from msccl_xml.model import Algo
+from synth.candidates import CONNECTION_BOUND_BYTES
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -39,6 +41,10 @@ _TIME_PRICE = 0.5
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 4
 _PROMISING = 1.35
+#: Of schedules that are equally good, so many are simulated to choose among them.
+_MOST_ALIKE = 2
+#: The same where bandwidth alone counts: estimates err little there, and simulations take longest.
+_PROMISING_LARGE = 1.04
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
@@ -80,6 +86,17 @@ class _Found:
     algo: Algo
     times_us: dict[int, float]
     seconds: dict[str, float]
+
+
+class _Ranked(NamedTuple):
+    """Contenders at a size, the most promising first; so many of them are worth a simulation."""
+
+    all: list[Contender]
+    worth: int
+
+    @property
+    def promising(self) -> list[Contender]:
+        return self.all[: self.worth]
 
 
 _Plan = dict[Contender, list[int]]
@@ -171,18 +188,18 @@ class Trial:
         ranked = {size: self._ranked(size) for size in self.plan.looked_at}
         first: _Plan = {}
         for size in self.plan.looked_at:
-            for contender in ranked[size][:1]:
+            for contender in ranked[size].all[:1]:
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
-        for turn in range(1, _MOST_AT_A_SIZE):
+        for turn in range(1, _MOST_AT_A_SIZE if self.request.by_time else _MOST_ALIKE):
             for size in reversed(self.plan.looked_at):
-                for contender in ranked[size][turn : turn + 1]:
+                for contender in ranked[size].promising[turn : turn + 1]:
                     self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE)
         self._carry_out(others, may_end=True)
         for size in self.plan.looked_at:
             # What a runtime cannot hold says so only now: the next one gets its chance.
-            for contender in ranked[size]:
+            for contender in ranked[size].all:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
 
@@ -221,10 +238,11 @@ class Trial:
                 self.ledger.add(found.seconds)
         answers.close()
 
-    def _ranked(self, size: int) -> list[Contender]:
-        """The candidates that may be best at a size, the most promising first."""
+    def _ranked(self, size: int) -> _Ranked:
+        """The candidates that serve a size, the most promising first."""
         judged = "times_us" if self.request.by_time else "schedules_us"
-        factor = _PROMISING if self.request.by_time else 1 + _SCHEDULE_SLACK
+        large = size > CONNECTION_BOUND_BYTES
+        factor = (_PROMISING_LARGE if large else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
         promise = {
             contender: (getattr(self.entry(contender), judged)[size], self.entry(contender).times_us[size])
             for contender in self.contenders
@@ -232,8 +250,7 @@ class Trial:
         }
         ranked = sorted(promise, key=lambda contender: (promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        # What a runtime cannot hold is passed over later: so those beyond the limit stay, as a last resort.
-        return [c for c in ranked if promise[c][0] <= limit] + [c for c in ranked if promise[c][0] > limit][:1]
+        return _Ranked(ranked, sum(promise[contender][0] <= limit for contender in ranked))
 
     def _look_at_shapes(self) -> None:
         """Simulate the best at every size, the largest first, in other shapes, while there is work left."""
@@ -251,6 +268,8 @@ class Trial:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.entry(leader)
         thorough = self.request.thorough
+        if not (self.request.by_time or thorough):
+            return
         if entry.solution.written is not None or not self.is_simulated(leader):
             return
         if size < _SHAPED_BYTES and not thorough:

@@ -84,7 +84,10 @@ def cost(job: str = "ring4/allgather/1KB:4KB/auto/0", **changes: object) -> JobR
         cpu_s=3.0,
         reference_s=0.03,
         peak_bytes=100 << 20,
-        stages=(Stage("routing", 3.0, "optimal packing", 90 << 20), Stage("verify", 1.0, "done", None)),
+        stages=(
+            Stage("routing", 3.0, "optimal packing", 90 << 20, cpu_s=2.25),
+            Stage("verify", 1.0, "done", None, cpu_s=0.75),
+        ),
         command="synth allgather --topo ring4 --sizes 1KB:4KB",
     )
     return replace(plain, **changes)  # type: ignore[arg-type]

@@ -195,7 +195,8 @@ def _of_seconds(before: Side, after: Side, jobs: set[str], tolerances: Tolerance
     common = [
         job for job in after.jobs if job in jobs and job in before.jobs and _was_run(before.jobs[job], after.jobs[job])
     ]
-    old, new = _by_stage(before, common), _by_stage(after, common)
+    split = [job for job in common if before.jobs[job].stage_cpu_s() and after.jobs[job].stage_cpu_s()]
+    old, new = _by_stage(before, split), _by_stage(after, split)
     for stage in sorted({*old, *new}):
         yield from _of_cost("seconds of stage", stage, old.get(stage, 0.0), new.get(stage, 0.0), tolerances.seconds)
     for job in common:

@@ -13,7 +13,7 @@ from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
 from synth import pipeline
 from synth.bench.fingerprint import instance_hash, text_hash
-from synth.bench.memory import Peaks, watch_memory
+from synth.bench.memory import Use, watch_use
 from synth.bench.reference import reference_s
 from synth.bench.rivals import Rivals
 from synth.bench.timeline import timeline_of
@@ -34,7 +34,7 @@ def measure(job: Job) -> Outcome:
     wall, cpu = time.perf_counter(), time.process_time()
     result: Result | None = None
     status, problem = OK, ""
-    with watch_memory() as peaks:
+    with watch_use() as use:
         try:
             result = pipeline.synthesize(request_of(job))
         except Exception as error:
@@ -45,8 +45,8 @@ def measure(job: Job) -> Outcome:
         seconds=seconds,
         cpu_s=cpu_s,
         reference_s=(before_s + reference_s()) / 2,
-        peak_bytes=peaks.by_stage.get(""),
-        stages=() if result is None else _stages(result, peaks),
+        peak_bytes=use.peak_bytes.get(""),
+        stages=() if result is None else _stages(result, use),
         command=job.command,
         notes=() if result is None else result.notes,
     )
@@ -128,9 +128,18 @@ def _told(error: BaseException) -> str:
     return first if isinstance(error, InputError | NoAnswerError | VerifyError) else f"{type(error).__name__}: {first}"
 
 
-def _stages(result: Result, peaks: Peaks) -> tuple[Stage, ...]:
+def _stages(result: Result, use: Use) -> tuple[Stage, ...]:
     return tuple(
-        Stage(row.name, row.seconds, row.status, peaks.by_stage.get(row.name), row.objective, row.bound, row.gap)
+        Stage(
+            name=row.name,
+            seconds=row.seconds,
+            status=row.status,
+            peak_bytes=use.peak_bytes.get(row.name),
+            objective=row.objective,
+            bound=row.bound,
+            gap=row.gap,
+            cpu_s=use.cpu_s.get(row.name, 0.0),
+        )
         for row in result.stages
     )
 

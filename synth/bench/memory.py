@@ -1,15 +1,19 @@
-"""Peak memory by stage: a thread looks at the process' resident memory, and at which part of synth is at work."""
+"""Peak memory and CPU time by stage: a thread looks at what the process has used so far, and at which part of synth is at work.
+
+The pipeline's own seconds count waiting for a core too, which falls on this stage or that one as it comes; CPU time does not.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: Seconds between two looks. A stage shorter than that may go unseen.
+#: Seconds between two looks. A stage shorter than that may go unseen; of many such, as many are seen as their time is worth.
 _PERIOD_S = 0.01
 _STATM = "/proc/self/statm"
 #: The stage that code belongs to, by the first part of its module's name below `synth`, as the pipeline names stages.
@@ -31,42 +35,49 @@ _STAGES = {
 }
 
 
-class Peaks:
-    """Bytes by stage, and under "" of all that was seen; empty on systems that do not tell."""
+class Use:
+    """What was used by stage: `peak_bytes`, empty on systems that do not tell, and `cpu_s`.
+
+    Under "" stand the peak of the whole and the time that belongs to no stage.
+    """
 
     def __init__(self) -> None:
-        self.by_stage: dict[str, int] = {}
+        self.peak_bytes: dict[str, int] = {}
+        self.cpu_s: dict[str, float] = {}
         self._thread = threading.get_ident()
+        self._before_s = time.process_time()
 
     def look(self) -> None:
-        """Note the memory of this moment for the stage at work in the thread that made this object."""
+        """Note memory, and time since the last look, for the stage at work now in the thread that made this object."""
+        now_s = time.process_time()
+        stage = _stage_of(sys._current_frames().get(self._thread))
+        self.cpu_s[stage] = self.cpu_s.get(stage, 0.0) + now_s - self._before_s
+        self._before_s = now_s
         resident = _resident_bytes()
-        if resident is None:
-            return
-        frame = sys._current_frames().get(self._thread)
-        for stage in {"", _stage_of(frame)}:
-            self.by_stage[stage] = max(self.by_stage.get(stage, 0), resident)
+        if resident is not None:
+            for name in {"", stage}:
+                self.peak_bytes[name] = max(self.peak_bytes.get(name, 0), resident)
 
 
 @contextmanager
-def watch_memory() -> Iterator[Peaks]:
-    """Watch this process' memory while the block runs in this thread."""
-    peaks = Peaks()
+def watch_use() -> Iterator[Use]:
+    """Watch what this process uses while the block runs in this thread."""
+    use = Use()
     over = threading.Event()
 
     def run() -> None:
         while not over.wait(_PERIOD_S):
-            peaks.look()
+            use.look()
 
     thread = threading.Thread(target=run, name="memory", daemon=True)
-    peaks.look()
+    use.look()
     thread.start()
     try:
-        yield peaks
+        yield use
     finally:
         over.set()
         thread.join()
-        peaks.look()
+        use.look()
 
 
 def _stage_of(frame: FrameType | None) -> str:

@@ -66,7 +66,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of one synthesis. `peak_bytes` is the largest resident memory seen during it, None where it was too short."""
+    """A stage of one synthesis: `seconds` by the clock, `cpu_s` as far as it was seen (None in records older than the look at it),
+    `peak_bytes` the largest resident memory seen during it (None where it was too short).
+    """
 
     name: str
     seconds: float
@@ -75,6 +77,7 @@ class Stage:
     objective: float | None = None
     bound: float | None = None
     gap: float | None = None
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,9 @@ class JobRecord:
     notes: tuple[str, ...] = ()
 
     def stage_cpu_s(self) -> dict[str, float]:
-        """CPU seconds by stage: the stages' shares of the whole, which other work on the machine leaves as they are."""
-        whole = sum(stage.seconds for stage in self.stages)
-        if whole <= 0:
-            return {}
-        return {stage.name: self.cpu_s * stage.seconds / whole for stage in self.stages}
+        """CPU seconds by stage, and under "other" those of no stage; empty where they were not looked at."""
+        seen = {stage.name: stage.cpu_s for stage in self.stages if stage.cpu_s is not None}
+        return seen | {"other": max(0.0, self.cpu_s - sum(seen.values()))} if seen else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class Options:
     sketch: str | None
     time_limit: float
     jobs: int | None
+    thorough: bool
     no_cache: bool
     seed: int
     inplace: bool | None
@@ -191,6 +192,7 @@ def _request(
         solver=options.solver,
         objective=options.objective,
         jobs=options.jobs or available_cores(),
+        thorough=options.thorough,
     )
 
 

@@ -165,6 +165,7 @@ def _search_options() -> list[click.Option]:
         _option(
             "--jobs", callback=params.whole_from(1), metavar="N", help="Processes to search with. [one for every core]"
         ),
+        _option("--thorough", is_flag=True, help="Try also what is seldom best: several times the work."),
         _option("--no-cache", is_flag=True, help="Search again, and keep nothing, where the answer was found before."),
         _option("--seed", callback=params.whole_from(0), default="0", metavar="N", help="Seed of random choices. [0]"),
         _option(

@@ -37,6 +37,10 @@ from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
 #: try, and nops and cuts make the estimate a little short.
 _STEP_ATTEMPTS = 4
+#: Messages from which on a draft takes so long that one is saved by guessing its channels.
+_MANY_MESSAGES = 50_000
+#: Of a threadblock's steps, the share that messages may take where the rest is left to nops, which wait for second flags.
+_ROOM_FOR_WAITS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     program does not fit the runtime's or the caller's limits.
     """
     problem = _pose(instance, schedule, options)
-    draft = _within_threadblocks(problem, channels_per_path(instance, schedule, options))
+    draft = _within_threadblocks(problem, _foreseen(schedule, channels_per_path(instance, schedule, options)))
     draft = _within_steps(problem, draft)
     problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
@@ -145,6 +149,15 @@ def _within_steps(problem: _Problem, draft: _Draft) -> _Draft:
         else:
             break
     return draft
+
+
+def _foreseen(schedule: Schedule, parallel: dict[int, int]) -> dict[int, int]:
+    """Channels of every path; for programs that take long to draft, as many as will be needed for the steps."""
+    if len(schedule.sends) <= _MANY_MESSAGES:
+        return parallel
+    messages = Counter(send.path for send in schedule.sends)
+    steps = PORTABLE_STEPS * _ROOM_FOR_WAITS
+    return {path: max(count, ceil(messages[path] / steps)) for path, count in parallel.items()}
 
 
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:

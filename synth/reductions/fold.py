@@ -1,13 +1,14 @@
 """Equal boxes folded onto one: a cluster that can be rotated is solved for the chunks of its first box, and the answer turned round.
 
-All boxes do the same at the same time. A link then carries, beside its own message of the first box's chunks, the images of those that
-the first box's chunks send over the links that rotate onto it. So it is enough to schedule the first box's chunks on a machine where
-links that rotate onto each other are one link (docs/formulation.md, section 11).
+All boxes do the same at the same time. A link then carries, beside its own message of the first box's chunks, the images of
+those that the first box's chunks send over the links that rotate onto it. So it is enough to schedule the first box's
+chunks on a machine where links that rotate onto each other are one link (docs/formulation.md, section 11).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from synth.boxes import Boxes, powers
 from synth.instance import Instance, Symmetry
 from synth.ir import Routing, Schedule, Send, Transfer
+from synth.paths import Path
 
 Ints = NDArray[np.int64]
 
@@ -58,15 +60,19 @@ def fold(instance: Instance, boxes: Boxes) -> Fold | None:
     if rotated is None:
         return None
     chunks = powers(rotated, boxes.count)
-    used = sorted({link for path in instance.paths for link in path.links})
-    orbit = boxes.links.min(axis=0)
-    if np.any(np.bincount(orbit[used])[orbit[used]] < boxes.count):
+    if not share_nothing(instance.paths, boxes):
         return None
     one = merged(instance, boxes)
-    if any(len(set(path.links)) < len(path.links) for path in one.paths):
-        return None
     deciding = tuple(d.chunk for d in instance.demands if boxes.box_of[d.source] == 0)
     return Fold(one, boxes, chunks, deciding)
+
+
+def share_nothing(paths: Sequence[Path], boxes: Boxes) -> bool:
+    """Whether every link that paths cross is another in every box's turn, so that all boxes can do the same at the same time."""
+    orbit = boxes.links.min(axis=0)
+    used = sorted({link for path in paths for link in path.links})
+    moved = not np.any(np.bincount(orbit[used])[orbit[used]] < boxes.count)
+    return moved and all(len(set(orbit[list(path.links)].tolist())) == len(path.links) for path in paths)
 
 
 def merged(instance: Instance, boxes: Boxes) -> Instance:

@@ -1,7 +1,7 @@
 """One box of a cluster of equal boxes, as the hierarchy's program sees it: paths inside, gates to the other boxes, and their loads.
 
-The instance is folded: links that rotate onto each other are one. So what a path of the first box loads, its images load as well, and the
-loads of one box are those of all.
+The instance is folded: links that rotate onto each other are one. So what a path of the first box loads, its images load as
+well, and the loads of one box are those of all.
 """
 
 from __future__ import annotations

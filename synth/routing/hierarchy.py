@@ -1,9 +1,9 @@
 """Strategy `hierarchy`: clusters of equal boxes, routed at the cost of one box (docs/formulation.md, section 11).
 
 Every chunk goes from box to box over one *gate*, a pair of places with a path between their boxes, along a tree of boxes that is the
-same for all; and in every box that it enters, along a tree inside the box from where it came in. How many chunks go through which gate,
-and which trees spread them inside, is one linear program over one box's links, whatever the number of boxes. The first box's chunks are
-routed; the others' are their images.
+same for all; and in every box that it enters, along a tree inside the box from where it came in. How many chunks go through
+which gate, and which trees spread them inside, is one linear program over one box's links, whatever the number of boxes.
+The first box's chunks are routed; the others' are their images.
 """
 
 from __future__ import annotations

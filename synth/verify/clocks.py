@@ -1,8 +1,9 @@
-"""Vector clocks over events: what happens before what (Fidge 1988, Mattern 1989), and cheap answers that are right for most questions.
+"""Vector clocks over events: what happens before what (Fidge 1988, Mattern 1989), and cheap answers that are right for most
+questions.
 
-A clock over all threadblocks of a large cluster is too much to keep for every event. Most questions are about two events of one gpu that
-the flags of that gpu order: clocks over its own threadblocks tell. Most others are about a chunk whose way leads out of a gpu and back:
-`ordered_by_flow` follows the chunk. What neither shows may still be so, and full clocks decide.
+A clock over all threadblocks of a large cluster is too much to keep for every event. Most questions are about two events of
+one gpu that the flags of that gpu order: clocks over its own threadblocks tell. Most others are about a chunk whose way
+leads out of a gpu and back: `ordered_by_flow` follows the chunk. What neither shows may still be so, and full clocks decide.
 """
 
 from __future__ import annotations

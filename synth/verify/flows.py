@@ -1,7 +1,9 @@
-"""Does the way of a chunk order two events? A chunk that a gpu sends, and that comes back to it summed up, comes back after it was sent.
+"""Does the way of a chunk order two events? A chunk that a gpu sends, and that comes back to it summed up, comes back after
+it was sent.
 
-Events that move the same data, over messages and memory, make a *flow*. Within a flow, an event happens after another if a message or
-the flags of one gpu say so, or a chain of both. What is found so is right; what is not found may still be ordered by other flows.
+Events that move the same data, over messages and memory, make a *flow*. Within a flow, an event happens after another if a
+message or the flags of one gpu say so, or a chain of both. What is found so is right; what is not found may still be
+ordered by other flows.
 """
 
 from __future__ import annotations

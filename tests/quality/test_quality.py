@@ -18,6 +18,7 @@ from synth.inputs.load import load_topology
 from synth.ir import Transfer, predecessors
 from synth.paths import find_paths
 from synth.pipeline import synthesize
+from synth.plan import Plan
 from synth.search import Ledger, Search
 from synth.topology import Topology, replicate
 from tests.jobs import request
@@ -66,7 +67,7 @@ def limit_us(topology: Topology, size: int) -> float:
 
 def longest_chain(topology: Topology, size: int) -> int:
     """Hops one after the other in the best allgather for `size` bytes."""
-    search = Search(request(topology, "allgather", size), find_paths(topology), Ledger(), lambda _: None)
+    search = Search(Plan(request(topology, "allgather", size), find_paths(topology)), Ledger(), lambda _: None)
     solution = min(search.run(), key=lambda entry: (entry.schedules_us[size], entry.times_us[size])).solution
     transfers = sorted(solution.schedule.sends, key=lambda send: send.start_us)
     order = [Transfer(chunk, send.path, send.reduce) for send in transfers for chunk in send.chunks]

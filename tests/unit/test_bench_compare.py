@@ -145,10 +145,12 @@ def test_new_and_gone_cases_are_told() -> None:
 def slower(stage: str, factor: float) -> JobRecord:
     """The synthesis with one stage that much slower."""
     stages = tuple(
-        replace(item, seconds=item.seconds * factor) if item.name == stage else item for item in cost().stages
+        replace(item, seconds=item.seconds * factor, cpu_s=(item.cpu_s or 0.0) * factor) if item.name == stage else item
+        for item in cost().stages
     )
-    ratio = sum(item.seconds for item in stages) / sum(item.seconds for item in cost().stages)
-    return cost(stages=stages, cpu_s=cost().cpu_s * ratio, seconds=cost().seconds * ratio)
+    return cost(
+        stages=stages, cpu_s=sum(item.cpu_s or 0.0 for item in stages), seconds=sum(item.seconds for item in stages)
+    )
 
 
 def test_a_slower_stage_is_told_though_the_whole_is_not_twice_as_slow() -> None:
@@ -166,15 +168,32 @@ def test_a_machine_that_is_busier_or_slower_is_no_change(load: float) -> None:
         seconds=cost().seconds * 2 * load,
         cpu_s=cost().cpu_s * load,
         reference_s=cost().reference_s * load,
-        stages=tuple(replace(item, seconds=item.seconds * 2 * load) for item in cost().stages),
+        stages=tuple(
+            replace(item, seconds=item.seconds * 2 * load, cpu_s=(item.cpu_s or 0.0) * load) for item in cost().stages
+        ),
     )
     assert between(costs=(cost(), busy), same_code=True).changes == ()
 
 
 def test_a_stage_of_a_few_milliseconds_is_not_judged() -> None:
-    short = cost(stages=(*cost().stages, Stage("bound", 0.01, "done")))
-    shorter = cost(stages=(*cost().stages, Stage("bound", 0.001, "done")))
+    short = cost(stages=(*cost().stages, Stage("bound", 0.01, "done", cpu_s=0.01)))
+    shorter = cost(stages=(*cost().stages, Stage("bound", 0.001, "done", cpu_s=0.001)))
     assert between(costs=(shorter, short)).changes == ()
+
+
+def test_waiting_for_a_core_during_one_stage_is_no_change() -> None:
+    """The pipeline's seconds of a stage may be many times its CPU time on a busy machine."""
+    stages = tuple(replace(item, seconds=item.seconds * 9) if item.name == "verify" else item for item in cost().stages)
+    assert between(costs=(cost(), cost(stages=stages, seconds=13.0))).changes == ()
+
+
+def test_stages_are_compared_with_stages_that_were_looked_at_alike() -> None:
+    """Records of before have no CPU time of their stages: the whole is compared all the same."""
+    older = cost(stages=tuple(replace(item, cpu_s=None) for item in cost().stages))
+    assert older.stage_cpu_s() == {}
+    assert between(costs=(older, slower("verify", 3.0))).changes == ()
+    whole = between(costs=(older, slower("verify", 9.0)))
+    assert [item.what for item in whole.regressions] == ["seconds"]
 
 
 def test_a_synthesis_that_was_not_run_has_no_seconds_to_compare() -> None:
@@ -207,15 +226,15 @@ def test_a_worse_ordering_key_is_caught(history: str, monkeypatch: pytest.Monkey
 
 
 def test_a_slower_stage_is_caught(history: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from synth.ordering.orderer import Ordering
+    from synth.ordering import orderer
 
-    def slow(self: Ordering, *args: Any, **named: Any) -> Any:
+    def slow(*args: Any) -> Any:
         for _ in range(5):
             reference_workload()
-        return ordered(self, *args, **named)
+        return facts(*args)
 
-    ordered = Ordering.__call__
-    monkeypatch.setattr(Ordering, "__call__", slow)
+    facts = orderer._facts
+    monkeypatch.setattr(orderer, "_facts", slow)
     found = next_run(history)
     assert "seconds of stage: ordering" in " ".join(change.line for change in found.regressions)
     assert not [change for change in found.regressions if change.what in ("schedule", "simulated time")]

@@ -339,7 +339,7 @@ class TestInABrowser:
         page.write_text(page.read_text(encoding="utf-8").replace("</body>", hand), encoding="utf-8")
         dom = Dom(page, tmp_path / "profile")
         assert dom.console == []
-        assert 'data-xml="&lt;algo/&gt;"' in dom.text or 'data-xml="<algo/>"' in dom.text
+        assert 'data-xml="<algo/>"' in dom.text.replace("&lt;", "<").replace("&gt;", ">")
 
     @pytest.mark.parametrize(
         ("records", "cases", "curves"),

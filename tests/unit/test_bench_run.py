@@ -405,8 +405,8 @@ def test_a_search_that_a_clock_ended_is_noted(monkeypatch: pytest.MonkeyPatch) -
     assert {item.cut for item in measure(suite().jobs[0]).records} == {True}
 
 
-def test_every_stage_that_is_told_has_its_share_of_the_memory(tiny: Outcome) -> None:
-    """The names that the pipeline gives its stages are those that memory is looked up by."""
+def test_every_stage_that_is_told_can_be_seen_at_work(tiny: Outcome) -> None:
+    """The names that the pipeline gives its stages are those that memory and CPU time are noted by."""
     assert {stage.name for stage in tiny.cost.stages} <= set(_STAGES.values())
 
 

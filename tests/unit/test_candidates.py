@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.candidates import (
+    CONNECTION_BOUND_BYTES,
+    LATENCY_BOUND_BYTES,
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
     anchors,
     candidates,
+    lean_candidates,
     transfers_of,
     with_count,
     worthwhile_counts,
@@ -80,23 +83,53 @@ def test_large_buffers_are_cut_finer_than_small_ones() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "trees"])
+@pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("thorough", [True, False])
-def test_a_strategy_asked_for_is_the_only_one(strategy: str, thorough: bool) -> None:
-    tried = candidates(instance_of(ring(4), "allgather"), strategy, POWERS, MB, thorough=thorough)
+def test_a_strategy_asked_for_is_the_only_one(strategy: str, single: bool, thorough: bool) -> None:
+    instance = instance_of(ring(4), "allgather")
+    tried = candidates(instance, strategy, POWERS, MB, single=single, thorough=thorough)
     assert {candidate.strategy for candidate in tried} == {strategy}
     assert {candidate.anchor_bytes for candidate in tried} == {MB}
-    assert len(tried) <= (6 if thorough else 2)
+    assert len(tried) <= ((6 if thorough else 3) if single else 1)
 
 
 @pytest.mark.parametrize("name", ["allgather", "allreduce", "alltoall"])
 @pytest.mark.parametrize("size", [KB, 64 * KB, GB])
+@pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("thorough", [True, False])
-def test_auto_tries_trees_and_a_greedy_that_is_not_too_large(name: str, size: int, thorough: bool) -> None:
+def test_auto_tries_packings_and_a_greedy_that_is_not_too_large(
+    name: str, size: int, single: bool, thorough: bool
+) -> None:
     instance = instance_of(ring(8), name)
-    tried = candidates(instance, "auto", POWERS, size, thorough=thorough)
+    tried = candidates(instance, "auto", POWERS, size, single=single, thorough=thorough)
     packed = "flow" if name == "alltoall" else "trees"
-    assert {packed, "greedy"} == {candidate.strategy for candidate in tried}
+    both = thorough or name != "alltoall"
+    assert {packed, *(["greedy"] if both else [])} == {candidate.strategy for candidate in tried}
     assert len(set(tried)) == len(tried)
+    for candidate in tried:
+        limit = MAX_GREEDY_TRANSFERS if candidate.strategy == "greedy" else MAX_TRANSFERS
+        assert transfers_of(with_count(instance.collective, candidate.count)) <= limit
+
+
+def test_where_bandwidth_alone_counts_the_greedy_is_left_out() -> None:
+    instance = instance_of(ring(8), "allgather")
+    tried = candidates(instance, "auto", POWERS, GB, single=True, latency_counts=False)
+    assert {candidate.strategy for candidate in tried} == {"trees"}
+    assert [candidate.count for candidate in tried] == [32, 64, 128]
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce", "alltoall"])
+@pytest.mark.parametrize("size", [KB, MB, 32 * MB, GB])
+@pytest.mark.parametrize("single", [True, False])
+def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, single: bool) -> None:
+    instance = instance_of(ring(8), name)
+    tried = lean_candidates(instance, POWERS, size, single=single)
+    assert 1 <= len(tried) <= 7
+    assert len(set(tried)) == len(tried)
+    assert any(candidate.view is not None for candidate in tried) or size > CONNECTION_BOUND_BYTES
+    assert (("greedy", 1) in {(candidate.strategy, candidate.count) for candidate in tried}) == (
+        size <= LATENCY_BOUND_BYTES
+    )
     for candidate in tried:
         limit = MAX_GREEDY_TRANSFERS if candidate.strategy == "greedy" else MAX_TRANSFERS
         assert transfers_of(with_count(instance.collective, candidate.count)) <= limit

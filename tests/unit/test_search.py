@@ -8,6 +8,7 @@ from synth.baselines import BASELINES
 from synth.build import build_instance
 from synth.errors import InputError
 from synth.paths import find_paths
+from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Stages
@@ -22,14 +23,14 @@ KB, MB = 1 << 10, 1 << 20
 def searched(job: Request) -> tuple[list[Scored], list[str], list[Progress]]:
     """What a search finds, its notes, and what it told on the way."""
     told: list[Progress] = []
-    search = Search(job, find_paths(job.topology), Ledger(), told.append)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), told.append)
     return search.run(), search.notes, told
 
 
 def clock_of(topology: Topology, size: int) -> tuple[Clock, float]:
     """A clock on an allgather solved for `size` bytes, and that answer's makespan."""
-    search = Search(request(topology, "allgather", size), find_paths(topology), Ledger(), lambda _: None)
-    instance = build_instance(topology, search.collective(1), size, None, search.paths)
+    search = Search(Plan(request(topology, "allgather", size), find_paths(topology)), Ledger(), lambda _: None)
+    instance = build_instance(topology, search.plan.collective(1), size, None, search.plan.paths)
     solution = Stages()(instance, strategy("greedy", StrategyOptions()))
     return Clock(solution), solution.schedule.makespan_us
 
@@ -116,7 +117,7 @@ def test_flow_is_for_chunks_with_one_destination() -> None:
 def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> None:
     """Wherever a clock ends the search, small and large buffers have had about the same of it."""
     job = request(ring(4), "allreduce", KB, 1 << 30)
-    plan = Search(job, find_paths(ring(4)), Ledger(), lambda _: None)._plan()
+    plan = Plan(job, find_paths(ring(4))).candidates()
     known = [candidate for candidate in plan if candidate.strategy in BASELINES]
     assert plan[: len(known)] == known
     first = plan[len(known) : len(known) + 4]

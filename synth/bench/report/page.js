@@ -206,8 +206,8 @@
     chosen = item.case;
     if (scroll) tellAddress();
     const job = data.jobs[item.job], drawing = element("div", {});
-    const stages = element("table", {}, element("tr", {}, ...["stage", "s", "peak MB", "status"].map((name) => element("th", {}, name))),
-      ...job.stages.map((stage) => element("tr", {}, element("td", {}, stage.name), element("td", { class: "number" }, stage.seconds.toFixed(2)), element("td", { class: "number" }, stage.peak_bytes ? `${Math.round(stage.peak_bytes / 2 ** 20)}` : "–"), element("td", {}, stage.status))));
+    const stages = element("table", {}, element("tr", {}, ...["stage", "s", "CPU s", "peak MB", "status"].map((name) => element("th", {}, name))),
+      ...job.stages.map((stage) => element("tr", {}, element("td", {}, stage.name), element("td", { class: "number" }, stage.seconds.toFixed(2)), element("td", { class: "number" }, stage.cpu_s === null ? "–" : stage.cpu_s.toFixed(2)), element("td", { class: "number" }, stage.peak_bytes ? `${Math.round(stage.peak_bytes / 2 ** 20)}` : "–"), element("td", {}, stage.status))));
     byId("chosen").replaceChildren(
       element("h3", {}, item.case),
       element("div", { class: "pair" },
@@ -231,10 +231,10 @@
     const machineOf = new Map(items.map((item) => [item.job, item.machine]));
     const bars = [...groups(jobs, (job) => machineOf.get(job))].map(([machine, own]) => [machine, names.map((name) => own.reduce((sum, job) => sum + (data.jobs[job].stage_cpu_s[name] || 0), 0))]);
     const most = Math.max(...bars.map(([, parts]) => parts.reduce((a, b) => a + b, 0)), 1e-9);
-    byId("stages").replaceChildren(...names.map((name, at) => key(`--stage-${at % 10}`, name)));
+    byId("stages").replaceChildren(...names.map((name, at) => key(`--stage-${at % 11}`, name)));
     byId("synthesis").replaceChildren(...bars.map(([machine, parts]) => {
       const whole = parts.reduce((a, b) => a + b, 0);
-      const track = parts.map((part, at) => element("i", { style: `width: ${100 * part / most}%; background: var(--stage-${at % 10})`, title: `${names[at]}: ${digits(part)} s` }));
+      const track = parts.map((part, at) => element("i", { style: `width: ${100 * part / most}%; background: var(--stage-${at % 11})`, title: `${names[at]}: ${digits(part)} s` }));
       return element("div", { class: "bar" }, element("span", {}, machine), element("div", { class: "track" }, ...track), element("b", {}, `${whole.toFixed(1)} s`));
     }));
   };

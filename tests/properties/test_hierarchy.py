@@ -1,0 +1,60 @@
+"""Random clusters of equal boxes: what the hierarchy makes is feasible, verified as a program, and no better than the bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.bounds import bound_of
+from synth.build import Builder
+from synth.collective import Collective, CollectiveName
+from synth.hierarchical import hierarchical
+from synth.lowering import LoweringOptions, lower
+from synth.paths import find_paths
+from synth.routing.hierarchy import PATTERNS
+from synth.solve import Stages
+from synth.timing import check_schedule
+from synth.topology import Device, DeviceKind, Topology, replicate
+from synth.verify import verify_algo
+from tests.graphs import both_ways, from_pairs
+
+SIZE = 1 << 26
+RATES = st.sampled_from([1.0, 7.5, 25.0, 300.0])
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Topology:
+    """Two to five copies of a box of one to four GPUs, any links that connect them, NICs of any rates on some."""
+    size = draw(st.integers(1, 4))
+    pairs = {(draw(st.integers(0, rank - 1)), rank) for rank in range(1, size)}
+    pairs |= draw(st.sets(st.sampled_from([(a, b) for b in range(size) for a in range(b)]))) if size > 1 else set()
+    box = from_pairs("box", size, sorted(pairs))
+    links = [replace(link, GBps=draw(RATES), gap_us=draw(st.sampled_from([0.0, 0.5]))) for link in box.links]
+    devices = [*box.devices]
+    for rank in draw(st.sets(st.integers(0, size - 1), min_size=1)):
+        devices.append(Device(f"nic{rank}", DeviceKind.NIC, 0))
+        links += both_ways(f"gpu{rank}", f"nic{rank}", draw(RATES), 1.0)
+    return replicate(replace(box, devices=tuple(devices), links=tuple(links)), draw(st.integers(2, 5)))
+
+
+@given(
+    topology=clusters(),
+    name=st.sampled_from([CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE]),
+    count=st.integers(1, 3),
+    pattern=st.sampled_from(sorted(PATTERNS)),
+)
+@settings(max_examples=25, deadline=None)
+def test_what_the_hierarchy_makes_is_right(topology: Topology, name: CollectiveName, count: int, pattern: str) -> None:
+    paths = find_paths(topology)
+    collective = Collective(name, topology.num_ranks, count * topology.num_ranks)
+    found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
+    assert found is not None
+    solution = hierarchical(*found, Stages(), pattern)
+    check_schedule(found[0], solution.schedule)
+    bound = bound_of(topology, Collective(name, topology.num_ranks, topology.num_ranks), paths)
+    if name is not CollectiveName.ALLREDUCE:
+        assert solution.schedule.makespan_us >= bound.time_us(SIZE) * (1 - 1e-6)
+    algo = lower(solution.instance, solution.schedule, LoweringOptions(max_threadblocks=200))
+    verify_algo(algo, collective)

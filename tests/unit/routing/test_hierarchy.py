@@ -1,0 +1,139 @@
+"""The hierarchy's program and its routing: loads by hand, trees of boxes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from synth.build import Builder
+from synth.collective import Collective, CollectiveName
+from synth.errors import NoAnswerError
+from synth.hierarchical import hierarchical
+from synth.instance import Instance
+from synth.reductions.fold import Fold, fold
+from synth.routing.hierarchy import PATTERNS, HierarchyRouting, strides
+from synth.solve import Stages
+from synth.timing import check_routing, check_schedule, link_loads_us
+from synth.topology import Device, DeviceKind, Topology, replicate
+from tests.graphs import both_ways, dgx1, from_pairs, star
+
+GB = 1e9
+
+
+def cluster(box: Topology, nodes: int, nics: tuple[tuple[int, float], ...]) -> Topology:
+    """Copies of a box; (rank, GB/s) of every NIC, each on its own GPU."""
+    devices, links = [*box.devices], [*box.links]
+    for rank, rate in nics:
+        devices.append(Device(f"nic{rank}", DeviceKind.NIC, 0))
+        links += both_ways(f"gpu{rank}", f"nic{rank}", rate, 1.0)
+    return replicate(replace(box, devices=tuple(devices), links=tuple(links)), nodes)
+
+
+def boxed(topology: Topology, name: str, count: int, pattern: str = "ring", size: float = GB) -> tuple[Instance, Fold]:
+    kind = CollectiveName(name)
+    found = Builder(topology).boxed(Collective(kind, topology.num_ranks, count * topology.num_ranks), size, pattern)
+    assert found is not None
+    answer = fold(*found)
+    assert answer is not None
+    return found[0], answer
+
+
+def busiest_us(instance: Instance, paths: list[int]) -> float:
+    return max(link_loads_us(instance, paths).values())
+
+
+@pytest.mark.parametrize(("pattern", "count", "expected"), [
+    ("ring", 5, [1]),
+    ("doubling", 2, [1]),
+    ("doubling", 5, [1, 2, 4]),
+    ("doubling", 8, [1, 2, 4]),
+])  # fmt: skip
+def test_strides(pattern: str, count: int, expected: list[int]) -> None:
+    assert strides(pattern, count) == expected
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("nodes", [2, 3, 6])
+def test_every_rank_gets_every_chunk_once(pattern: str, nodes: int) -> None:
+    instance, answer = boxed(cluster(dgx1(), nodes, ((0, 12.0), (5, 12.0))), "allgather", 2, pattern)
+    routing, _ = HierarchyRouting(pattern)(answer.instance, answer.boxes)
+    whole = answer.unfold_routing(routing)
+    check_routing(instance, whole)
+    into = Counter((transfer.chunk, instance.paths[transfer.path].dst) for transfer in whole.transfers)
+    assert set(into.values()) == {1}
+    assert len(into) == 2 * 8 * nodes * (8 * nodes - 1)
+
+
+def test_nics_of_equal_rate_carry_equal_shares() -> None:
+    """Four boxes of four GPUs, two NICs of 10 GB/s: each brings three boxes' eight chunks, one half of them."""
+    instance, answer = boxed(cluster(star(4, GBps=200.0), 4, ((0, 10.0), (3, 10.0))), "allgather", 1)
+    routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
+    whole = answer.unfold_routing(routing)
+    by_hand_us = 3 * 2 * (GB / 16) / 10e3
+    assert packing.load_us == pytest.approx(by_hand_us)
+    assert busiest_us(instance, [transfer.path for transfer in whole.transfers]) == pytest.approx(by_hand_us)
+
+
+def test_nics_of_unequal_rate_carry_what_they_can() -> None:
+    """A NIC of 30 GB/s beside one of 10: three of every four chunks."""
+    _, answer = boxed(cluster(star(4, GBps=200.0), 3, ((0, 30.0), (1, 10.0))), "allgather", 1)
+    routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
+    box, place = answer.boxes.box_of, answer.boxes.place_of
+    crossing = [answer.instance.paths[t.path] for t in routing.transfers]
+    sent = Counter(place[path.src] for path in crossing if box[path.src] != box[path.dst])
+    assert sent == {0: 2 * 3, 1: 2 * 1}
+    assert packing.load_us == pytest.approx(2 * 3 * (GB / 12) / 30e3)
+
+
+def test_trees_inside_go_both_ways_round_a_ring() -> None:
+    """What comes in over one NIC is spread over both links of its GPU; whole chunks get within a quarter of the program."""
+    box = from_pairs("square", 4, [(0, 1), (1, 2), (2, 3), (3, 0)])
+    instance, answer = boxed(cluster(box, 3, ((0, 5.0),)), "allgather", 1)
+    routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
+    whole = answer.unfold_routing(routing)
+    check_routing(instance, whole)
+    assert busiest_us(instance, [t.path for t in whole.transfers]) <= packing.load_us * 1.25
+
+
+def test_doubling_takes_few_hops() -> None:
+    """Eight boxes of one GPU each: three hops by doubling, seven round the ring."""
+    topology = cluster(star(1), 8, ((0, 10.0),))
+    for pattern, hops in (("ring", 7), ("doubling", 3)):
+        found = Builder(topology).boxed(Collective(CollectiveName.ALLGATHER, 8, 8), 8.0, pattern)
+        assert found is not None
+        solution = hierarchical(*found, Stages(), pattern)
+        latency_us = found[0].paths[0].latency_us(1.0)
+        assert solution.schedule.makespan_us == pytest.approx(hops * latency_us, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_all_three_collectives_come_out_checked(name: str, pattern: str) -> None:
+    topology = cluster(dgx1(), 3, ((0, 12.0), (5, 12.0)))
+    collective = Collective(CollectiveName(name), 24, 48)
+    found = Builder(topology).boxed(collective, GB, pattern)
+    assert found is not None
+    solution = hierarchical(*found, Stages(), pattern)
+    check_schedule(found[0], solution.schedule)
+    halves = 2 if name == "allreduce" else 1
+    assert len(solution.schedule.transfers()) == halves * 48 * 23
+    by_hand_us = halves * (2 / 3) * GB / 24e3
+    assert by_hand_us <= solution.schedule.makespan_us <= 1.15 * by_hand_us
+    assert solution.folded is not None
+    assert solution.folded.schedule.makespan_us == solution.schedule.makespan_us
+
+
+def test_chunks_for_one_rank_are_refused() -> None:
+    _, answer = boxed(cluster(star(2), 2, ((0, 5.0),)), "alltoall", 1)
+    with pytest.raises(NoAnswerError, match="not all ranks get"):
+        HierarchyRouting()(answer.instance, answer.boxes)
+
+
+def test_a_count_that_boxes_cannot_share_is_refused() -> None:
+    topology = cluster(star(4), 3, ((0, 5.0),))
+    found = Builder(topology).boxed(Collective(CollectiveName.ALLREDUCE, 12, 16), GB, "ring")
+    assert found is not None
+    with pytest.raises(NoAnswerError, match="cannot be rotated"):
+        hierarchical(*found, Stages())
