@@ -42,6 +42,11 @@ VIEW = "LL128"
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
 #: the links of the machines that have the most.
 _COARSE_CHUNKS = 64
+#: Up to this size candidates are made for so many times as much, too.
+_LARGEST_LOOKED_BEYOND = 256 << 10
+_BEYOND = 16
+#: A message of less costs its step and nothing else.
+_LEAST_CHUNK_BYTES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,8 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
         tried.append((packed, finest, VIEW))
     if single or buffer_bytes > CONNECTION_BOUND_BYTES:
         tried.append((packed, finest, None))
+    coarse = _coarse(instance, counts, buffer_bytes)
     if buffer_bytes <= CONNECTION_BOUND_BYTES:
-        coarse = _coarse(instance, counts, finest)
         tried += [("greedy", coarse, VIEW), (packed, coarse, VIEW)]
         if single:
             halves = [count for count in counts if 2 * count == finest and count > coarse]
@@ -128,7 +133,11 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
         if instance.collective.name is CollectiveName.ALLREDUCE:
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
-    return [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
+    chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
+    if single and buffer_bytes <= _LARGEST_LOOKED_BEYOND:
+        # What is made for more bytes keeps links busier, which LL, with less latency than what candidates are made for, can use.
+        chosen += [replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view]
+    return chosen
 
 
 def candidates(
@@ -215,7 +224,7 @@ def interpreted_candidates(
     if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "flow", "greedy"):
         return []
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
-    coarse = _coarse(instance, counts, finest)
+    coarse = _coarse(instance, counts, buffer_bytes)
     tried = []
     if strategy in ("auto", "trees", "flow"):
         packed = "flow" if direct(instance.collective) and strategy != "trees" else "trees"
@@ -244,10 +253,11 @@ def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: in
     return [Candidate(JOINT, count, buffer_bytes) for count in worthwhile_counts(instance, counts, buffer_bytes, 1)]
 
 
-def _coarse(instance: Instance, counts: Sequence[int], finest: int) -> int:
+def _coarse(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> int:
     """The finest of the cuts that leave every message worth its step."""
     shares = instance.num_ranks if instance.collective.name in SHARED else 1
-    return max((count for count in counts if count * shares <= _COARSE_CHUNKS and count <= finest), default=counts[0])
+    most = min(_COARSE_CHUNKS, buffer_bytes // _LEAST_CHUNK_BYTES)
+    return max((count for count in counts if count * shares <= most), default=counts[0])
 
 
 def _small(instance: Instance, strategy: str, count: int) -> bool:

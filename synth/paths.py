@@ -137,6 +137,23 @@ def strongly_connected(num_ranks: int, pairs: Iterable[tuple[int, int]]) -> tupl
     return None
 
 
+def unreachable(topology: Topology, src: int, dst: int) -> NoAnswerError:
+    """The refusal of a machine on which rank `src` cannot reach rank `dst`: names both GPUs, and the link that one of them lacks."""
+    here, there = topology.gpus[src].id, topology.gpus[dst].id
+    leave, enter = {link.src for link in topology.links}, {link.dst for link in topology.links}
+    bare = [gpu for gpu in (here, there) if gpu not in leave | enter]
+    if bare:
+        lacks = f" ({bare[0]} has no link)"
+    elif here not in leave:
+        lacks = f" (no link leads out of {here})"
+    else:
+        lacks = "" if there in enter else f" (no link leads into {there})"
+    return NoAnswerError(
+        f"{topology.name}: links: {here} cannot reach {there}{lacks}, expected a connection between all ranks, "
+        "over switches, CPUs, NICs, networks or other GPUs"
+    )
+
+
 def _reach(edges: dict[int, set[int]], start: int) -> set[int]:
     seen = {start}
     stack = [start]
@@ -231,11 +248,7 @@ def _crosses(topology: Topology, links: tuple[int, ...], kinds: frozenset[Device
 def _require_connected(topology: Topology, found: dict[tuple[int, int], list[tuple[int, ...]]]) -> None:
     gap = strongly_connected(topology.num_ranks, found)
     if gap is not None:
-        src, dst = (topology.gpus[rank].id for rank in gap)
-        raise NoAnswerError(
-            f"{topology.name}: links: {src} cannot reach {dst}, expected a connection between all ranks, "
-            "over switches, CPUs, NICs, networks or other GPUs"
-        )
+        raise unreachable(topology, *gap)
 
 
 def _make_path(topology: Topology, index: int, src: int, dst: int, links: tuple[int, ...]) -> Path:

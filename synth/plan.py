@@ -97,13 +97,15 @@ class Plan:
         return self.builder.instance(self.collective(count), size_bytes)
 
     def candidates(self) -> list[Candidate]:
-        """What to solve, in this order: others' algorithms, which serve all sizes at once, then in turn the first candidate of each
-        size to solve at, the second of each, and so on: wherever time runs out, all sizes have had about the same.
+        """What to solve, in this order: what equal boxes do best at each size, others' algorithms, which serve all sizes at once, then
+        in turn the first candidate of each size to solve at, the second of each, and so on: wherever time runs out, all sizes have
+        had about the same.
         """
         sizes = anchors(self.request.min_bytes, self.request.max_bytes)
         by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
-        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_size))
-        return list(dict.fromkeys([*self._known(sizes[-1]), *filter(None, turns)]))
+        turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
+        boxed = [each[0] for each in by_size if each and each[0].strategy in HIERARCHIES]
+        return list(dict.fromkeys([*boxed, *self._known(sizes[-1]), *turns]))
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]

@@ -35,14 +35,12 @@ from synth.workers import in_parallel
 #: by that), and what 1 % more costs, as a share of the time.
 _SCHEDULE_SLACK = 0.005
 _SCHEDULE_PRICE = 50.0
-#: Where simulated times decide: the simulator is right within some 15 % (docs/fidelity.md), the schedule exactly; so a schedule that
-#: is worse by some share has to be faster in simulation by half of that.
-_TIME_PRICE = 0.5
+#: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
+#: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken.
+_TIME_PRICE = 0.05
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 4
 _PROMISING = 1.35
-#: Of schedules that are equally good, so many are simulated to choose among them.
-_MOST_ALIKE = 2
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest.
 _PROMISING_LARGE = 1.04
 #: Steps, over all ranks, of a program that is simulated at all.
@@ -60,7 +58,7 @@ _WORTH_A_PROCESS = 10_000
 _LEADERS = 1
 _SHAPES = ((4, 1), (0, 2))
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
-#: Buffers from which on other shapes are tried unless a search is to be thorough: below, it is latency that counts.
+#: Buffers from which on other shapes are tried even if that is much work: below, it is latency that counts.
 _SHAPED_BYTES = 1 << 20
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.05
@@ -192,7 +190,7 @@ class Trial:
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
-        for turn in range(1, _MOST_AT_A_SIZE if self.request.by_time else _MOST_ALIKE):
+        for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
                 for contender in ranked[size].promising[turn : turn + 1]:
                     self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE)
@@ -260,19 +258,20 @@ class Trial:
             leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
             for leader in leaders:
                 for shaped in self._shapes(leader, size):
-                    self._spend(plan, shaped, size, _MOST_WORK)
+                    self._spend(plan, shaped, size, self._most_for_shapes(size))
         self._carry_out(plan, may_end=True)
         self.contenders += [contender for contender in plan if contender in self._times]
+
+    def _most_for_shapes(self, size: int) -> int:
+        """Work up to which shapes are tried: little where a shape changes little."""
+        matters = self.request.thorough or (self.request.by_time and size >= _SHAPED_BYTES)
+        return _MOST_WORK if matters else _WORTH_A_PROCESS
 
     def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.entry(leader)
         thorough = self.request.thorough
-        if not (self.request.by_time or thorough):
-            return
         if entry.solution.written is not None or not self.is_simulated(leader):
-            return
-        if size < _SHAPED_BYTES and not thorough:
             return
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from synth.errors import NoAnswerError
-
 # The one rule of what is near: it has to be the same in both places.
-from synth.paths import DISTANCE
+from synth.paths import DISTANCE, unreachable
 from synth.topology import DeviceKind, Topology
 
 Floats = NDArray[np.float64]
@@ -104,7 +102,4 @@ def _require_connected(topology: Topology, wanted: Bools) -> None:
         return
     reach: Floats = shortest_path(csr_array(wanted.astype(np.float64)), method="D", unweighted=True)
     src, dst = (int(rank) for rank in np.argwhere(~np.isfinite(reach))[0])
-    raise NoAnswerError(
-        f"{topology.name}: links: {topology.gpus[src].id} cannot reach {topology.gpus[dst].id}, expected a connection "
-        "between all ranks, over switches, CPUs, NICs, networks or other GPUs"
-    )
+    raise unreachable(topology, src, dst)

@@ -194,7 +194,7 @@ def measure_on_gpus(**given: Any) -> int:
         )
         if not given["files"]:
             _write_forms(_data(store, given["run_name"]), given)
-    output.print_result("\n".join(item.line for item in found))
+    output.print_result("\n".join(dict.fromkeys(item.line for item in found)))
     return 1 if any(item.is_wrong for item in found) else 0
 
 

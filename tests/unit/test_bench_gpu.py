@@ -254,6 +254,16 @@ def test_a_file_that_failed_once_and_is_well_again_is_no_failure_any_more(tmp_pa
         assert newest(store, {("ring4", "h")}) == [failed, good]
 
 
+def test_files_that_are_skipped_for_one_reason_are_told_once(tmp_path: Path) -> None:
+    skipped = Measurement("2026-01-01", "c", "ring4", "allreduce", 0, "h", "nccl-tests", "skipped", "0 GPUs here")
+    failed = replace(skipped, status="failed", problem="exit code 3")
+    with Store(str(tmp_path / "h.sqlite"), write=True) as store:
+        keep(store, [skipped, replace(skipped, xml_hash="g")])
+        assert len(newest(store, {("ring4", "h"), ("ring4", "g")})) == 1
+        keep(store, [failed, replace(failed, xml_hash="g")])
+        assert len(newest(store, {("ring4", "h"), ("ring4", "g")})) == 2
+
+
 def test_what_was_measured_is_kept_where_a_later_file_is_interrupted(target: Target, binaries: Path) -> None:
     program(binaries, "all_reduce_perf", f"cat {DATA}/new.txt")
     kept: list[Measurement] = []

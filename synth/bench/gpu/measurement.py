@@ -71,7 +71,8 @@ def keep(store: Store, measurements: Sequence[Measurement]) -> None:
 def newest(store: Store, files: Collection[tuple[str, str]]) -> list[Measurement]:
     """What is known of `files` (machine, hash): the last measurement of each at each size, in the order of the cases.
 
-    A failure or a skip of a whole file is forgotten once the file was measured again.
+    A failure or a skip of a whole file is forgotten once the file was measured again; of several files that were skipped for one
+    reason, one stands for all.
     """
     names = ", ".join(Measurement.__dataclass_fields__)
     last: dict[tuple[str, str, str, str], dict[int, Measurement]] = {}
@@ -83,4 +84,5 @@ def newest(store: Store, files: Collection[tuple[str, str]]) -> list[Measurement
         sizes.pop(0, None)
         sizes[item.bytes] = item
     found = [item for sizes in last.values() for item in sizes.values()]
-    return sorted(found, key=lambda item: (item.machine, item.collective, item.bytes, item.way, item.xml_hash))
+    found.sort(key=lambda item: (item.machine, item.collective, item.bytes, item.way, item.xml_hash))
+    return list({item.line if item.is_skipped else (item.xml_hash, item.line): item for item in found}.values())

@@ -69,7 +69,7 @@
   };
   const values = (item) => ({ synth: item.busbw, bound: item.bound_busbw, ...item.baselines, measured: measured(item) });
   const measured = (item) => {
-    const found = data.measurements.find((one) => one.machine === item.machine && one.collective === item.collective && one.bytes === item.bytes && one.with_busbw);
+    const found = data.measurements.find((one) => one.machine === item.machine && one.xml_hash === item.xml_hash && one.bytes === item.bytes && one.with_busbw && one.simulated_us);
     return found ? found.with_busbw : null;
   };
   const curve = (items) => {
