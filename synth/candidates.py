@@ -42,7 +42,7 @@ VIEW = "LL128"
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
 #: the links of the machines that have the most.
 _COARSE_CHUNKS = 64
-#: Up to this size candidates are made for so many times as much, too.
+#: Up to this size candidates are made for so many times as much, too, and above for as many times less.
 _LARGEST_LOOKED_BEYOND = 256 << 10
 _BEYOND = 16
 #: A message of less costs its step and nothing else.
@@ -119,7 +119,7 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     tried: list[tuple[str, int, str | None]] = []
     if single or buffer_bytes <= CONNECTION_BOUND_BYTES:
         tried.append((packed, finest, VIEW))
-    if single or buffer_bytes > CONNECTION_BOUND_BYTES:
+    if buffer_bytes > CONNECTION_BOUND_BYTES:
         tried.append((packed, finest, None))
     coarse = _coarse(instance, counts, buffer_bytes)
     if buffer_bytes <= CONNECTION_BOUND_BYTES:
@@ -134,9 +134,14 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
+    if LATENCY_BOUND_BYTES < buffer_bytes <= CONNECTION_BOUND_BYTES and _small(instance, packed, finest):
+        # What is made for fewer bytes takes latency for as important as it is to Simple, whose hops take several times the links'.
+        chosen.append(Candidate(packed, finest, max(1, buffer_bytes // _BEYOND)))
     if single and buffer_bytes <= _LARGEST_LOOKED_BEYOND:
         # What is made for more bytes keeps links busier, which LL, with less latency than what candidates are made for, can use.
-        chosen += [replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view]
+        chosen += [
+            replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
+        ]
     return chosen
 
 

@@ -97,15 +97,15 @@ class Plan:
         return self.builder.instance(self.collective(count), size_bytes)
 
     def candidates(self) -> list[Candidate]:
-        """What to solve, in this order: what equal boxes do best at each size, others' algorithms, which serve all sizes at once, then
-        in turn the first candidate of each size to solve at, the second of each, and so on: wherever time runs out, all sizes have
-        had about the same.
+        """What to solve, in this order: what equal boxes do best at each size, others' algorithms, which serve all sizes at
+        once, then in turn the first candidate of each size to solve at, the second of each, and so on: wherever time runs
+        out, all sizes have had about the same.
         """
         sizes = anchors(self.request.min_bytes, self.request.max_bytes)
         by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
         boxed = [each[0] for each in by_size if each and each[0].strategy in HIERARCHIES]
-        return list(dict.fromkeys([*boxed, *self._known(sizes[-1]), *turns]))
+        return _once([*boxed, *self._known(sizes[-1]), *turns])
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
@@ -189,3 +189,11 @@ class Plan:
 
     def _milp_fits(self, instance: Instance, binaries: int) -> bool:
         return MilpRouting().estimate_size(instance) <= binaries
+
+
+def _once(planned: Sequence[Candidate]) -> list[Candidate]:
+    """Each candidate once, and over equal boxes each cut once: what is solved at one size there serves all."""
+    kept: dict[object, Candidate] = {}
+    for each in planned:
+        kept.setdefault((each.strategy, each.count) if each.strategy in HIERARCHIES else each, each)
+    return list(kept.values())

@@ -54,8 +54,9 @@ _OPENING_SHARE = 0.5
 _LOWERING_WORK = 2
 #: Work from which on it is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
-#: The best at a size that are tried in other shapes, and these shapes: (channels of every path, instances).
-_LEADERS = 1
+#: The best at a size that are tried in other shapes if they are this near the best, and these shapes: (channels of every path, instances).
+_LEADERS = 2
+_NEAR_LEADER = 1.05
 _SHAPES = ((4, 1), (0, 2))
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Buffers from which on other shapes are tried even if that is much work: below, it is latency that counts.
@@ -237,7 +238,9 @@ class Trial:
         answers.close()
 
     def _ranked(self, size: int) -> _Ranked:
-        """The candidates that serve a size, the most promising first."""
+        """The candidates that serve a size, the most promising of every protocol first, since estimates are not equally right for
+        all protocols; then the others, the most promising first.
+        """
         judged = "times_us" if self.request.by_time else "schedules_us"
         large = size > CONNECTION_BOUND_BYTES
         factor = (_PROMISING_LARGE if large else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
@@ -248,7 +251,11 @@ class Trial:
         }
         ranked = sorted(promise, key=lambda contender: (promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        return _Ranked(ranked, sum(promise[contender][0] <= limit for contender in ranked))
+        worth = [contender for contender in ranked if promise[contender][0] <= limit]
+        if self.request.by_time:
+            first = {self.entry(contender).protocol: contender for contender in reversed(worth)}
+            worth.sort(key=lambda contender: first[self.entry(contender).protocol] != contender)
+        return _Ranked([*worth, *ranked[len(worth) :]], len(worth))
 
     def _look_at_shapes(self) -> None:
         """Simulate the best at every size, the largest first, in other shapes, while there is work left."""
@@ -256,6 +263,7 @@ class Trial:
         for size in reversed(self.plan.looked_at):
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
             leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
+            leaders = [leader for leader in leaders if timed[leader] <= timed[leaders[0]] * _NEAR_LEADER]
             for leader in leaders:
                 for shaped in self._shapes(leader, size):
                     self._spend(plan, shaped, size, self._most_for_shapes(size))

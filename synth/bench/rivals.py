@@ -18,8 +18,10 @@ from synth.topology import Topology
 #: Parallel copies that are tried: a library, too, runs its algorithm on as many channels as help. Not where programs get too long.
 _INSTANCES = (1, 2, 4, 8)
 _MOST_STEPS = 6_000
-#: A variant this much slower than the best is not timed at larger sizes while it falls further behind.
+#: A variant this much slower than the best at a large size is not timed at larger ones while it falls further behind. At small sizes
+#: nothing follows from that: what waits longest there may move most a second.
 _HOPELESS = 2.0
+_LARGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Rivals:
             kept = [
                 position
                 for position, taken in enumerate(times)
-                if taken <= _HOPELESS * best[size] or taken - before.get(position, 0.0) < gained
+                if size < _LARGE_BYTES or taken <= _HOPELESS * best[size] or taken - before.get(position, 0.0) < gained
             ]
             running = [running[position] for position in kept]
             before = {place: times[position] for place, position in enumerate(kept)}

@@ -1,0 +1,30 @@
+"""What libraries would take: the best variant at every size, whichever was the best at another."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.baselines import BaselineOptions, build
+from synth.bench.rivals import Rivals
+from synth.collective import CollectiveName
+from synth.constants import PROTOCOLS
+from synth.simulate import Simulator
+from tests.graphs import ring
+
+KB, MB = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize("collective", [CollectiveName.ALLREDUCE, CollectiveName.ALLGATHER])
+def test_a_variant_that_is_slow_at_small_sizes_still_counts_at_large_ones(collective: CollectiveName) -> None:
+    topology, sizes = ring(4), (KB, 64 * KB, MB, 64 * MB, 256 * MB)
+    times = Rivals(topology, collective).times_us("ring", sizes)
+    assert list(times) == list(sizes)
+    for protocol in PROTOCOLS:
+        for size in (KB, 256 * MB):
+            options = BaselineOptions(protocol=protocol, max_bytes=size)
+            built = build("ring", topology, collective, size, options)
+            assert times[size] <= Simulator(built.algo, topology).time_us(size) * (1 + 1e-9)
+
+
+def test_a_baseline_that_a_machine_lacks_has_no_times() -> None:
+    assert Rivals(ring(4), CollectiveName.ALLTOALL).times_us("ring", (KB, MB)) == {}
