@@ -2,6 +2,7 @@
 
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
+    python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   beside rings and trees, from the nightly job's last run
 
 Each prints a table in Markdown. Seconds are wall clock of one request, search to verified files, imports left out.
 """
@@ -9,30 +10,37 @@ Each prints a table in Markdown. Seconds are wall clock of one request, search t
 from __future__ import annotations
 
 import csv
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from synth.baselines import BaselineOptions, build
+from synth.bench.rivals import Rivals
+from synth.bench.store import Store
 from synth.collective import CollectiveName
-from synth.errors import SynthError
 from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
 from synth.request import Request, Result
-from synth.simulate import Simulator
 from synth.topology import Topology, replicate
+from synth.units import format_size
 
 GB = 1 << 30
 MACHINES = (
     "dgx1",
     "ndv2",
     "ndv2*2",
+    "ndv2*4",
     "dgx2",
+    "dgx2*2",
     "dgx-a100",
     "dgx-a100*2",
+    "dgx-a100*4",
     "dgx-h100",
+    "dgx-h100*2",
+    "dgx-h100*4",
     "mi250",
+    "mi250*2",
     "mi300x",
     "pcie-2x2-nvlink",
     "pcie8-1nic",
@@ -109,14 +117,27 @@ def machines(names: Sequence[str]) -> Iterator[str]:
 
 def rival_us(topology: Topology, collective: str) -> float | None:
     """The better of the NCCL-like ring and double tree at 1 GB in the simulator; None where neither exists."""
-    times = []
-    for name in ("ring", "tree"):
-        try:
-            built = build(name, topology, CollectiveName(collective), GB, BaselineOptions())
-            times.append(Simulator(built.algo, topology).time_us(GB))
-        except SynthError:
-            continue
-    return min(times, default=None)
+    rivals = Rivals(topology, CollectiveName(collective))
+    times = [rivals.times_us(name, (GB,)).get(GB) for name in ("ring", "tree")]
+    return min((taken for taken in times if taken is not None), default=None)
+
+
+def ratios(path: Path) -> Iterator[str]:
+    """A line for every machine of a store's last run: how much faster than the better of ring and tree."""
+    yield "| machine | cases with a ring or tree | geometric mean | least | where |"
+    yield "|---|---|---|---|---|"
+    with Store(str(path)) as store:
+        records = store.records(store.runs()[-1]).values()
+    by_machine: dict[str, list[tuple[float, str]]] = {}
+    for record in records:
+        if record.baselines_us and record.time_us:
+            ratio = min(record.baselines_us.values()) / record.time_us
+            where = f"{record.collective}, {format_size(record.bytes)}"
+            by_machine.setdefault(record.machine, []).append((ratio, where))
+    for machine, found in by_machine.items():
+        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
+        least, where = min(found)
+        yield f"| {machine} | {len(found)} | {mean:.2f} | {least:.2f} | {where} |"
 
 
 def main() -> None:
@@ -126,6 +147,8 @@ def main() -> None:
             lines = targets(Path(folder))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
+        case ["ratios", store]:
+            lines = ratios(Path(store))
         case _:
             raise SystemExit(__doc__)
     for line in lines:

@@ -97,15 +97,23 @@ class Plan:
         return self.builder.instance(self.collective(count), size_bytes)
 
     def candidates(self) -> list[Candidate]:
-        """What to solve, in this order: what equal boxes do best at each size, others' algorithms, which serve all sizes at
-        once, then in turn the first candidate of each size to solve at, the second of each, and so on: wherever time runs
-        out, all sizes have had about the same.
+        """What to solve, in this order: what equal boxes do best at the largest size and at the smallest, others' algorithms,
+        which serve all sizes at once, then in turn the first candidate of each size to solve at, the second of each, and so
+        on: wherever time runs out, all sizes have had about the same.
         """
         sizes = anchors(self.request.min_bytes, self.request.max_bytes)
         by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
-        boxed = [each[0] for each in by_size if each and each[0].strategy in HIERARCHIES]
+        ends = (by_size[0], by_size[-1])
+        boxed = [each[0] for each in ends if each and each[0].strategy in HIERARCHIES]
         return _once([*boxed, *self._known(sizes[-1]), *turns])
+
+    def fewest(self, planned: Sequence[Candidate]) -> int:
+        """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
+        range, since what is best at one end is far from it at the other.
+        """
+        ends = 1 if self.request.min_bytes == self.request.max_bytes else 2
+        return max(1, sum(each.strategy in HIERARCHIES for each in planned[:ends]))
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]

@@ -115,8 +115,9 @@ class Search:
         best: dict[int, float] = {}
         self.ledger.rest()
         answers = in_parallel(self._jobs(planned), _solved, self, planned)
+        fewest = self.plan.fewest(planned)
         for number, candidate in enumerate(planned):
-            if scored and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
+            if scored and number >= fewest and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
                 self.notes.append(
                     f"--time-limit ended the search after {number} of {len(planned)} candidates; "
                     "another run may end at another"
@@ -151,7 +152,7 @@ class Search:
     def _worth_scoring(self, candidate: Candidate) -> Sequence[int]:
         """The sizes near the one that the candidate was solved at; all, where sizes did not matter to it."""
         anchor_bytes = candidate.anchor_bytes
-        if candidate.strategy in BASELINES:
+        if candidate.strategy in BASELINES or candidate.strategy in HIERARCHIES:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
@@ -248,7 +249,7 @@ class Search:
         return scored
 
     def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:
-        """Times at the sizes, ascending: computed at the ends and where candidates are compared, read off the line between elsewhere.
+        """Times at the sizes, ascending: computed at the ends and where candidates are compared, on the line between elsewhere.
 
         What messages in a fixed order take is convex in the size and made of straight pieces.
         """

@@ -54,11 +54,15 @@ _OPENING_SHARE = 0.5
 _LOWERING_WORK = 2
 #: Work from which on it is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
-#: The best at a size that are tried in other shapes if they are this near the best, and these shapes: (channels of every path, instances).
+#: The best at a size that are tried in other shapes if they are this near the best, and these shapes:
+#: (channels of every path, instances).
 _LEADERS = 2
 _NEAR_LEADER = 1.05
 _SHAPES = ((4, 1), (0, 2))
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
+#: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
+_WIDE_SHAPES = ((0, 4), (6, 1))
+_FEW_THREADBLOCKS = 12
 #: Buffers from which on other shapes are tried even if that is much work: below, it is latency that counts.
 _SHAPED_BYTES = 1 << 20
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
@@ -265,15 +269,17 @@ class Trial:
             leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
             leaders = [leader for leader in leaders if timed[leader] <= timed[leaders[0]] * _NEAR_LEADER]
             for leader in leaders:
+                most = _MOST_WORK if self._shape_matters(leader, size) else _WORTH_A_PROCESS
                 for shaped in self._shapes(leader, size):
-                    self._spend(plan, shaped, size, self._most_for_shapes(size))
+                    self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
         self.contenders += [contender for contender in plan if contender in self._times]
 
-    def _most_for_shapes(self, size: int) -> int:
-        """Work up to which shapes are tried: little where a shape changes little."""
-        matters = self.request.thorough or (self.request.by_time and size >= _SHAPED_BYTES)
-        return _MOST_WORK if matters else _WORTH_A_PROCESS
+    def _shape_matters(self, leader: Contender, size: int) -> bool:
+        """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
+        if self.request.thorough or _threadblocks(self.algo(leader)) <= _FEW_THREADBLOCKS:
+            return True
+        return self.request.by_time and size >= _SHAPED_BYTES
 
     def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
@@ -284,7 +290,8 @@ class Trial:
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
-        for channels, instances in (*_SHAPES, *(_MORE_SHAPES if thorough else ())):
+        few = _threadblocks(self.algo(leader)) <= _FEW_THREADBLOCKS
+        for channels, instances in (*_SHAPES, *(_MORE_SHAPES if thorough else _WIDE_SHAPES if few else ())):
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances
             )
@@ -364,6 +371,10 @@ def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAn
         return refusal
     here.ledger.enter("done")
     return _Found(here.algo(contender), times, here.ledger.seconds)
+
+
+def _threadblocks(algo: Algo) -> int:
+    return max(len(gpu.threadblocks) for gpu in algo.gpus)
 
 
 def _steps(algo: Algo) -> int:

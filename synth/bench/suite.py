@@ -19,10 +19,10 @@ from synth.chunks import range_sizes
 from synth.collective import CollectiveName
 from synth.errors import InputError, SynthError
 from synth.inputs.load import load_topology
+from synth.strategies import STRATEGIES
 from synth.topology import replicate
 from synth.units import parse_size
 
-STRATEGIES = ("auto", "milp", "trees", "flow", "greedy")
 RUNTIMES = ("msccl", "executor", "rccl")
 BASELINES = ("ring", "tree")
 #: What a machine may say differently from its suite.

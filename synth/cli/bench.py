@@ -123,8 +123,8 @@ def write_report(**given: Any) -> int:
 def compare_two(**given: Any) -> int:
     """Tell what changed from run A to run B, and end in 1 if something got worse.
 
-    A run is its number, the beginning of its commit, latest, or latest~1 for the one before that. Without A and B: the latest run and
-    the one before it of the same suite.
+    A run is its number, the beginning of its commit, latest, or latest~1 for the one before that. Without A and B: the latest run
+    and the one before it of the same suite.
     """
     from synth.bench.between import find_run, require_previous
     from synth.bench.report import gather

@@ -25,6 +25,8 @@ class Facts(NamedTuple):
     """The chunk's number among those of its owner: in turns, all owners' chunks advance together."""
     rotation: int
     """(dst - src) modulo the ranks: transfers of equal rotation do not meet in a switch."""
+    due_us: float
+    """When the chunk's turn comes if all trees of its owner are fed evenly until the busiest link has carried its load."""
 
 
 Key = Callable[[Facts], tuple[float, ...]]
@@ -58,8 +60,13 @@ def _by_rotation(facts: Facts) -> tuple[float, ...]:
     return (facts.rotation, -facts.to_go_us, facts.turn)
 
 
+def _trees_abreast(facts: Facts) -> tuple[float, ...]:
+    return (facts.due_us - facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
+
+
 SORT_KEYS: Mapping[str, Key] = {
     "longest-path-to-go": _longest_to_go,
+    "trees-abreast": _trees_abreast,
     "shortest-path-so-far": _shortest_so_far,
     "most-transfers-behind": _most_behind,
     "longest-path-first": _longest_path,

@@ -44,9 +44,10 @@ class Ordering:
         """
         messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
         work = Work.of(instance, messages)
-        facts = _facts(instance, work)
+        busiest_us = busiest_link_us(instance, routing.transfers)
+        facts = _facts(instance, work, busiest_us)
         longest_us = max((fact.so_far_us + fact.to_go_us for fact in facts), default=0.0)
-        limit_us = max(longest_us, busiest_link_us(instance, routing.transfers)) * (1 + self.enough)
+        limit_us = max(longest_us, busiest_us) * (1 + self.enough)
         best = known
         tries = max(len(self.rules), self.work // max(1, len(messages)))
         for name, rule in islice(product(self.keys, self.rules), tries):
@@ -70,8 +71,8 @@ def _places(name: str, facts: tuple[Facts, ...]) -> list[int]:
     return places
 
 
-def _facts(instance: Instance, work: Work) -> tuple[Facts, ...]:
-    """What the sort keys look at, for every message of one chunk."""
+def _facts(instance: Instance, work: Work, busiest_us: float) -> tuple[Facts, ...]:
+    """What the sort keys look at, for every message of one chunk; `busiest_us` is the load of the busiest link."""
     latency = [instance.paths[message.path].latency_us(instance.chunk_bytes) for message in work.messages]
     order = work.causal_order()
     so_far = [0.0] * len(latency)
@@ -90,9 +91,24 @@ def _facts(instance: Instance, work: Work) -> tuple[Facts, ...]:
         owner = instance.owner(chunk)
         turns[chunk] = owned[owner]
         owned[owner] += 1
+    share = _shares(instance, work)
     for index, message in enumerate(work.messages):
         path = instance.paths[message.path]
         rotation = (path.dst - path.src) % instance.num_ranks
         chunk = message.chunks[0]
-        result.append(Facts(chunk, path.index, so_far[index], to_go[index], behind[index], turns[chunk], rotation))
+        due_us = share[chunk] * busiest_us
+        result.append(
+            Facts(chunk, path.index, so_far[index], to_go[index], behind[index], turns[chunk], rotation, due_us)
+        )
     return tuple(result)
+
+
+def _shares(instance: Instance, work: Work) -> dict[int, float]:
+    """Where each chunk stands among those of its owner that take the same tree, 0 to 1."""
+    ways: dict[int, list[int]] = defaultdict(list)
+    for message in work.messages:
+        ways[message.chunks[0]].append(message.path)
+    alike: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+    for chunk, paths in sorted(ways.items()):
+        alike[instance.owner(chunk), tuple(sorted(paths))].append(chunk)
+    return {chunk: (place + 0.5) / len(chunks) for chunks in alike.values() for place, chunk in enumerate(chunks)}

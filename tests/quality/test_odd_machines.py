@@ -134,12 +134,10 @@ EXCEPTIONS = {
     ("double-link", "gather"): 1.126,
     ("double-link", "scatter"): 1.126,
     # Many trees from one root: what is lost is lost in the order in which the trees take turns, not in their packing.
-    ("equal-switches", "broadcast"): 1.063,
-    ("equal-switches", "reduce"): 1.04,
     ("complete", "broadcast"): 1.04,
     ("complete", "reduce"): 1.04,
-    ("petersen", "broadcast"): 1.45,
-    ("petersen", "reduce"): 1.45,
+    ("petersen", "broadcast"): 1.11,
+    ("petersen", "reduce"): 1.11,
 }
 
 

@@ -13,7 +13,7 @@ from tests.graphs import instance_of, line, star
 
 CHUNK = 1e4  # keeps a link of 10 GB/s for 1 us
 #: What differs from it says what a key looks at: the smaller tuple goes first.
-PLAIN = Facts(chunk=5, path=0, so_far_us=4.0, to_go_us=4.0, behind=3, turn=1, rotation=2)
+PLAIN = Facts(chunk=5, path=0, so_far_us=4.0, to_go_us=4.0, behind=3, turn=1, rotation=2, due_us=6.0)
 
 
 def over(instance: Instance, src: int, dst: int) -> int:
@@ -24,6 +24,7 @@ def over(instance: Instance, src: int, dst: int) -> int:
     ("name", "sooner"),
     [
         ("longest-path-to-go", PLAIN._replace(to_go_us=5.0)),
+        ("trees-abreast", PLAIN._replace(due_us=5.0, so_far_us=9.0)),
         ("shortest-path-so-far", PLAIN._replace(so_far_us=3.0, to_go_us=1.0)),
         ("most-transfers-behind", PLAIN._replace(behind=4, to_go_us=1.0)),
         ("longest-path-first", PLAIN._replace(so_far_us=9.0, to_go_us=1.0)),
@@ -37,7 +38,7 @@ def test_what_a_key_puts_first(name: str, sooner: Facts) -> None:
 
 
 def test_every_key_has_its_case() -> None:
-    assert len(SORT_KEYS) == 7
+    assert len(SORT_KEYS) == 8
 
 
 def relay() -> tuple[Instance, Routing]:
