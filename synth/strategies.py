@@ -8,13 +8,13 @@ from synth.errors import InputError
 from synth.instance import Instance
 from synth.ir import Routing
 from synth.milp import SolveOptions, Status
+from synth.request import STRATEGIES
 from synth.routing.greedy import GreedyRouting
 from synth.routing.milp import MilpRouting
 from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
 
-STRATEGIES = ("auto", "milp", "trees", "flow", "greedy", "hierarchy")
 #: Binaries up to which `auto` tries the MILP beside the others: it then ends in seconds, in a tenth of one up to the smaller.
 AUTO_MILP_BINARIES = 400
 LEAN_MILP_BINARIES = 60

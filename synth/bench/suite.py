@@ -19,7 +19,7 @@ from synth.chunks import range_sizes
 from synth.collective import CollectiveName
 from synth.errors import InputError, SynthError
 from synth.inputs.load import load_topology
-from synth.strategies import STRATEGIES
+from synth.request import STRATEGIES
 from synth.topology import replicate
 from synth.units import parse_size
 

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from synth.cli import params
+from synth.request import STRATEGIES
 
 RUNTIMES = ("msccl", "executor", "rccl")
-STRATEGIES = ("auto", "milp", "trees", "flow", "greedy", "hierarchy")
 OBJECTIVES = ("auto", "time", "schedule")
 PROTOCOLS = ("auto", "Simple", "LL", "LL128")
 SOLVERS = ("auto", "highs", "cbc", "gurobi")
