@@ -9,9 +9,6 @@ from synth.collective import CollectiveName
 from synth.sketch import Sketch
 from synth.topology import Topology
 
-#: The values of `Request.strategy`: `auto` is a choice among the others.
-STRATEGIES = ("auto", "milp", "trees", "flow", "greedy", "hierarchy")
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from synth.choices import STRATEGIES
 from synth.errors import InputError
 from synth.instance import Instance
 from synth.ir import Routing
 from synth.milp import SolveOptions, Status
-from synth.request import STRATEGIES
 from synth.routing.greedy import GreedyRouting
 from synth.routing.milp import MilpRouting
 from synth.routing.relaxed import relaxed_cost

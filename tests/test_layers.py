@@ -24,6 +24,7 @@ VALUES = frozenset(
         "check_places",
         "check_topology",
         "choice",
+        "choices",
         "chunks",
         "cluster",
         "collective",

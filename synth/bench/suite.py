@@ -13,17 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msccl_xml.limits import RUNTIMES
 from synth.bench.fingerprint import instance_hash
 from synth.bench.values import Job, Machine, Suite, Tolerances
+from synth.choices import STRATEGIES
 from synth.chunks import range_sizes
 from synth.collective import CollectiveName
 from synth.errors import InputError, SynthError
 from synth.inputs.load import load_topology
-from synth.request import STRATEGIES
 from synth.topology import replicate
 from synth.units import parse_size
 
-RUNTIMES = ("msccl", "executor", "rccl")
 BASELINES = ("ring", "tree")
 #: What a machine may say differently from its suite.
 _OVERRIDES = ("collectives", "sizes", "strategies", "seeds", "budget_s")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from msccl_xml.limits import RUNTIMES
 from synth.cli import output, params
 from synth.errors import UsageError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from synth.bench.store import Store
 
 _DEFAULT_STORE = "bench.sqlite"
-_RUNTIMES = ("msccl", "executor", "rccl")
 _LAUNCHERS = ("auto", "mpirun", "torchrun", "none")
 _BACKENDS = ("nccl", "cuda", "gloo", "host")
 _DEFAULT_SIZES = (1 << 10, 1 << 30)
@@ -163,7 +163,7 @@ def show_history(case: str, store: str, debug: bool) -> int:
 @click.option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Doublings of a range. [1KB:1GB]")
 @click.option("--run", "run_name", default="latest", metavar="RUN", help="Without FILEs: those of this run. [latest]")
 @click.option("--machine", metavar="NAME", help="Without FILEs: only those of this machine.")
-@click.option("--runtime", type=click.Choice(_RUNTIMES), default="msccl", help="The library that loads them. [msccl]")
+@click.option("--runtime", type=click.Choice(RUNTIMES), default="msccl", help="The library that loads them. [msccl]")
 @click.option("--binaries", default="", metavar="DIR", help="Where all_reduce_perf and the others are. [PATH]")
 @click.option("--launcher", type=click.Choice(_LAUNCHERS), default="auto", help="[mpirun if there, else one process]")
 @click.option("--launcher-args", default="", metavar="WORDS", help="Further words for it: '--hostfile hosts'.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from msccl_xml.limits import RUNTIMES
 from synth.cli import output, params
 from synth.cli.machine import MachineOptions, load_machine
 from synth.cli.options import takes_machine
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from synth.explain import FileReport, Question
 
 STDIN = "-"
-RUNTIMES = ("msccl", "executor", "rccl")
 EVERY_RUNTIME = "all"
 DEFAULT_SIZES = (1 << 10, 1 << 30)
 #: More than any file that a runtime could hold; a wrong one should not fill the memory.

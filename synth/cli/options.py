@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
+from msccl_xml.limits import RUNTIMES
+from synth.choices import OBJECTIVES, STRATEGIES
 from synth.cli import params
-from synth.request import STRATEGIES
 
-RUNTIMES = ("msccl", "executor", "rccl")
-OBJECTIVES = ("auto", "time", "schedule")
 PROTOCOLS = ("auto", "Simple", "LL", "LL128")
 SOLVERS = ("auto", "highs", "cbc", "gurobi")
 #: More chunks than a threadblock can move: 256 steps (microsoft/msccl) of 71 chunks.

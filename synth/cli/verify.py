@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from msccl_xml.limits import RUNTIMES
 from synth.cli import output
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.errors import SynthError, UsageError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from msccl_xml.model import Algo
 
 STDIN = "-"
-RUNTIMES = ("msccl", "executor", "rccl")
 EVERY_RUNTIME = "all"
 
 

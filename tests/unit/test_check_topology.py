@@ -104,7 +104,7 @@ def test_ranks_that_do_not_reach_each_other() -> None:
     ]
     sink = Topology("sink", devices[:2], links[:1])
     assert [doubt.what for doubt in find_doubts(sink)] == [
-        "one-way links: g1 cannot reach g0",
+        "one-way links: g1 cannot reach g0 (no link leads out of g1)",
         "a link from g0 to g1 only, none back",
     ]
     assert find_doubts(sink)[1].cost == "no collective over all ranks is possible"
