@@ -154,7 +154,8 @@ def _parts(operation: Operation, totals: Mapping[tuple[int, int], Slot]) -> list
 def _copies(
     layout: Layout, rank: int, copies: list[tuple[int, Slot, Slot]], shape: tuple[int, int, int]
 ) -> list[Operation]:
-    """Local copies, contiguous ones joined, each instance's on its own channel; `shape` is (instances, width, events).
+    """Local copies, contiguous ones joined, each instance's spread over its channels, since one threadblock copies no faster than
+    one connection moves; `shape` is (instances, width, events).
 
     They come first, unless the caller's data for others still lies where they go (an in-place scatter of one pointer):
     then last.
@@ -166,22 +167,23 @@ def _copies(
     per_instance = max(1, collective.per_rank // instances)
     runs: list[tuple[int, list[tuple[int, Slot, Slot]]]] = []
     for chunk, here, there in copies:
-        instance = chunk % collective.per_rank // per_instance
-        if runs and runs[-1][0] == instance and len(runs[-1][1]) < MAX_COUNT:
+        instance, place = divmod(chunk % collective.per_rank, per_instance)
+        channel = instance * width + place * width // per_instance
+        if runs and runs[-1][0] == channel and len(runs[-1][1]) < MAX_COUNT:
             _, last_here, last_there = runs[-1][1][-1]
             if (last_here.plus(1), last_there.plus(1)) == (here, there):
                 runs[-1][1].append((chunk, here, there))
                 continue
-        runs.append((instance, [(chunk, here, there)]))
+        runs.append((channel, [(chunk, here, there)]))
     return [
         Operation(
             rank=rank,
             position=(events if late else -1, number),
             type=StepType.COPY,
             chunks=tuple(chunk for chunk, _, _ in run),
-            lane=Lane(instance * width, -1, -1),
+            lane=Lane(channel, -1, -1),
             src=run[0][1],
             dst=run[0][2],
         )
-        for number, (instance, run) in enumerate(runs)
+        for number, (channel, run) in enumerate(runs)
     ]
