@@ -122,6 +122,8 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     if buffer_bytes > CONNECTION_BOUND_BYTES:
         tried.append((packed, finest, None))
     coarse = _coarse(instance, counts, buffer_bytes)
+    if single and buffer_bytes > CONNECTION_BOUND_BYTES:
+        tried.append(("greedy", coarse, VIEW))
     if buffer_bytes <= CONNECTION_BOUND_BYTES:
         tried += [("greedy", coarse, VIEW), (packed, coarse, VIEW)]
         if single:

@@ -42,7 +42,7 @@ _TIME_PRICE = 0.05
 _MOST_AT_A_SIZE = 4
 _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest.
-_PROMISING_LARGE = 1.04
+_PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
