@@ -47,7 +47,7 @@ _PROMISING_LARGE = 1.06
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
 #: cross (what shares links is simulated together), and transfers of those that are made.
-_MOST_WORK = 100_000
+_MOST_WORK = 200_000
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
 _OPENING_SHARE = 0.5
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
@@ -262,9 +262,9 @@ class Trial:
         return _Ranked([*worth, *ranked[len(worth) :]], len(worth))
 
     def _look_at_shapes(self) -> None:
-        """Simulate the best at every size, the largest first, in other shapes, while there is work left."""
+        """Simulate the best at every size, the smallest first, which are least work, in other shapes, while there is work left."""
         plan: _Plan = {}
-        for size in reversed(self.plan.looked_at):
+        for size in self.plan.looked_at:
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
             leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
             leaders = [leader for leader in leaders if timed[leader] <= timed[leaders[0]] * _NEAR_LEADER]
