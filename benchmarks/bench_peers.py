@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from synth.bench.rivals import Rivals
 from synth.bench.store import Store
 from synth.collective import CollectiveName
 from synth.inputs.load import load_topology
@@ -99,27 +98,18 @@ def targets(folder: Path) -> Iterator[str]:
 
 def machines(names: Sequence[str]) -> Iterator[str]:
     """A line for every machine and collective at 1 GB."""
-    yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | over ring, tree | seconds |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | seconds |"
+    yield "|---|---|---|---|---|---|"
     for name in names:
         base, _, nodes = name.partition("*")
         topology = replicate(load_topology(base), int(nodes or 1))
         for collective in COLLECTIVES:
             result, seconds = answer(topology, collective, GB, "time")
             (line,) = result.sizes
-            rival = rival_us(topology, collective)
-            gain = f"{rival / line.time_us:.2f}" if rival else "-"
             yield (
                 f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {line.bound_us / line.schedule_us:.3f} "
-                f"| {line.bound_us / line.time_us:.3f} | {gain} | {seconds:.1f} |"
+                f"| {line.bound_us / line.time_us:.3f} | {seconds:.1f} |"
             )
-
-
-def rival_us(topology: Topology, collective: str) -> float | None:
-    """The better of the NCCL-like ring and double tree at 1 GB in the simulator; None where neither exists."""
-    rivals = Rivals(topology, CollectiveName(collective))
-    times = [rivals.times_us(name, (GB,)).get(GB) for name in ("ring", "tree")]
-    return min((taken for taken in times if taken is not None), default=None)
 
 
 def ratios(path: Path) -> Iterator[str]:

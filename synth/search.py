@@ -33,7 +33,7 @@ from synth.units import format_size
 from synth.workers import in_parallel
 
 #: A candidate is judged at sizes up to this factor from the one it was solved at.
-_REACH = 1 << 8
+_REACH = 1 << 10
 #: Of the time limit, what the search may take; the rest is for simulating what it found.
 _SEARCH_SHARE = 0.6
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
