@@ -45,8 +45,8 @@ _PROMISING = 1.35
 _PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 100_000
-#: Messages of all programs that are simulated, times the sizes that they are simulated at, times the square of the links that they
-#: cross (what shares links is simulated together), and transfers of those that are made.
+#: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
+#: shares links is simulated together), and transfers of those that are made.
 _MOST_WORK = 200_000
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
 _OPENING_SHARE = 0.5
@@ -210,7 +210,7 @@ class Trial:
         """Plan to simulate the contender at the size if that much work is left."""
         solution = self.entry(contender).solution
         schedule, paths = solution.schedule, solution.instance.paths
-        work = contender.instances * sum(len(paths[send.path].links) ** 2 for send in schedule.sends)
+        work = contender.instances * sum(len(paths[send.path].links) for send in schedule.sends)
         if contender not in plan and contender not in self._algos:
             work += _LOWERING_WORK * contender.instances * sum(len(send.chunks) for send in schedule.sends)
         if self._work + work <= most and size not in self._times.get(contender, {}):

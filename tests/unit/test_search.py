@@ -57,7 +57,7 @@ def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
     assert fractions == sorted(fractions)
     assert set().union(*(entry.times_us for entry in scored)) == {KB << k for k in range(15)}
     for entry in scored:
-        assert all(1 / 256 <= size / entry.candidate.anchor_bytes <= 256 for size in entry.times_us)
+        assert all(1 / 1024 <= size / entry.candidate.anchor_bytes <= 1024 for size in entry.times_us)
         assert all(entry.schedules_us[size] <= taken + 1e-9 for size, taken in entry.times_us.items())
         if entry.protocol == "LL":
             assert max(entry.times_us) <= 4 * MB
