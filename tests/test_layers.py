@@ -73,9 +73,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "inputs": VALUES,
     "probe": VALUES | {"inputs"},
     "baselines": BASELINES,
+    "rivals": VALUES | {"simulate", "baselines"},
     **dict.fromkeys(PIPELINE, VALUES | STAGES | JUDGES | PIPELINE | {"bounds", "milp", "baselines"}),
-    "bench": VALUES | {"pipeline", "inputs", "simulate", "verify", "baselines", ""},
-    "cli": VALUES | JUDGES | {"bench", "bounds", "cache", "pipeline", "inputs", "probe", "baselines", ""},
+    "bench": VALUES | {"pipeline", "inputs", "simulate", "verify", "baselines", "rivals", ""},
+    "cli": VALUES | JUDGES | {"bench", "bounds", "cache", "pipeline", "inputs", "probe", "baselines", "rivals", ""},
     "__main__": frozenset({"cli"}),
 }
 #: Who may use what comes from outside, where not everybody may.
@@ -96,6 +97,7 @@ OPEN = frozenset({"scipy.optimize.linear_sum_assignment"})
 USES_MSCCL_XML = JUDGES | {
     "lowering",
     "baselines",
+    "rivals",
     "cache",
     "known",
     "request",

@@ -15,12 +15,12 @@ from synth import pipeline
 from synth.bench.fingerprint import instance_hash, text_hash
 from synth.bench.memory import Use, watch_use
 from synth.bench.reference import reference_s
-from synth.bench.rivals import Rivals
 from synth.bench.timeline import timeline_of
 from synth.bench.values import CRASHED, FAILED, NO_ANSWER, OK, VERIFY, Job, JobRecord, Outcome, Record, Stage, Timeline
 from synth.collective import ROOTED, Collective
 from synth.errors import CheckError, InputError, NoAnswerError
 from synth.request import FilePlan, Request, Result, SizeRow
+from synth.rivals import Rivals
 from synth.simulate import Simulator, paths_by_pair
 from synth.verify import VerifyError, infer_collective, verify_algo
 
@@ -148,8 +148,8 @@ def _answered(job: Job, cost: JobRecord, result: Result) -> Outcome:
     """Records of an answer; a file whose text does not pass the verifier makes those of its sizes failures."""
     texts = [write_algo(plan.algo) for plan in result.files]
     problems = [_problem(text, plan, job) for text, plan in zip(texts, result.files, strict=True)]
-    rivals = Rivals(job.machine.topology, job.collective, _root(job))
-    baselines = {name: rivals.times_us(name, job.sizes) for name in job.baselines}
+    rivals = Rivals(job.machine.topology, job.collective, _root(job) or 0)
+    baselines = {name: times_if_any(rivals, name, job.sizes) for name in job.baselines}
     rows = [row for row in result.sizes if row.bytes in job.sizes]
     records = []
     for row in rows:
@@ -157,6 +157,14 @@ def _answered(job: Job, cost: JobRecord, result: Result) -> Outcome:
         records.append(_record(job, result, row, others, texts[row.file], problems[row.file]))
     files = {text_hash(text): text for text in texts}
     return Outcome(cost, tuple(records), files, tuple(_timelines(job, result.files, texts, rows)))
+
+
+def times_if_any(rivals: Rivals, name: str, sizes: Sequence[int]) -> dict[int, float]:
+    """What a baseline takes at the sizes; empty where it does not exist for the collective or the machine."""
+    try:
+        return rivals.times_us(name, sizes)
+    except (NoAnswerError, InputError):
+        return {}
 
 
 def _problem(text: str, plan: FilePlan, job: Job) -> str:

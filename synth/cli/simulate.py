@@ -18,10 +18,10 @@ from synth.errors import InputError, SynthError, UsageError
 if TYPE_CHECKING:
     from msccl_xml.model import Algo
     from synth.bounds import Bound
-    from synth.cli.against import Rivals
     from synth.cli.simulate_text import SizeRow
     from synth.collective import Collective
     from synth.paths import Path
+    from synth.rivals import Rivals
     from synth.simulate import Simulator
     from synth.topology import Topology
 
@@ -115,13 +115,14 @@ class Run:
     paths: tuple[Path, ...]
     collective: Collective | None
     simulator: Simulator
+    against: tuple[str, ...]
     rivals: Rivals | None
 
     @classmethod
     def of(cls, options: Options, algo: Algo, topology: Topology, against: tuple[str, ...]) -> Run:
         """Raises InputError where file, machine and options do not go together."""
-        from synth.cli.against import Rivals
         from synth.paths import find_paths
+        from synth.rivals import Rivals
         from synth.simulate import Constants, Simulator, paths_by_pair, read_calibration
 
         constants = Constants.for_topology(topology)
@@ -132,18 +133,18 @@ class Run:
         paths, by_pair = find_paths(topology), paths_by_pair(topology)
         simulator = Simulator(algo, topology, constants, options.full, by_pair)
         if not against:
-            return cls(options, algo, topology, paths, collective, simulator, None)
+            return cls(options, algo, topology, paths, collective, simulator, (), None)
         if collective is None:
             raise InputError(options.file, "coll", algo.coll, "a collective that baselines exist for, with --against")
-        rivals = Rivals(against, topology, collective, paths, by_pair, constants)
-        return cls(options, algo, topology, paths, collective, simulator, rivals)
+        rivals = Rivals(topology, collective.name, collective.root or 0, constants, paths, by_pair)
+        return cls(options, algo, topology, paths, collective, simulator, against, rivals)
 
     def rows(self, sizes: Sequence[int]) -> list[SizeRow]:
         """The lines of ascending sizes."""
         from synth.cli.simulate_text import SizeRow, count_of, why_not_chosen
 
         factor = 1.0 if self.collective is None else self.collective.busbw_factor()
-        rivals = [{} for _ in sizes] if self.rivals is None else self.rivals.times_us(sizes)
+        against = {} if self.rivals is None else {name: self.rivals.times_us(name, sizes) for name in self.against}
         return [
             SizeRow(
                 size,
@@ -151,9 +152,9 @@ class Run:
                 self.simulator.time_us(size),
                 factor,
                 why_not_chosen(self.algo, self.collective, size),
-                against,
+                {name: times[size] for name, times in against.items()},
             )
-            for size, against in zip(sizes, rivals, strict=True)
+            for size in sizes
         ]
 
     @cached_property

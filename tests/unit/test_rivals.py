@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from synth.baselines import BaselineOptions, build
-from synth.bench.rivals import Rivals
+from synth.bench.measure import times_if_any
 from synth.collective import CollectiveName
 from synth.constants import PROTOCOLS
+from synth.errors import NoAnswerError
+from synth.rivals import Rivals
 from synth.simulate import Simulator
 from tests.graphs import ring
 
@@ -27,4 +29,7 @@ def test_a_variant_that_is_slow_at_small_sizes_still_counts_at_large_ones(collec
 
 
 def test_a_baseline_that_a_machine_lacks_has_no_times() -> None:
-    assert Rivals(ring(4), CollectiveName.ALLTOALL).times_us("ring", (KB, MB)) == {}
+    rivals = Rivals(ring(4), CollectiveName.ALLTOALL)
+    assert times_if_any(rivals, "ring", (KB, MB)) == {}
+    with pytest.raises(NoAnswerError, match="ring"):
+        rivals.times_us("ring", (KB, MB))

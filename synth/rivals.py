@@ -1,0 +1,103 @@
+"""What rings, trees and others' algorithms take on a machine, each in its best protocol on its best number of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msccl_xml.model import Algo
+from synth.baselines import BaselineOptions, build
+from synth.collective import CollectiveName
+from synth.constants import PROTOCOLS, Constants
+from synth.errors import InputError, NoAnswerError
+from synth.paths import Path, find_paths
+from synth.simulate import Simulator, paths_by_pair
+from synth.simulate.routes import Paths
+from synth.topology import Topology
+
+#: Parallel copies that are tried: a library, too, runs its algorithm on as many channels as help. Not where programs get too long.
+_INSTANCES = (1, 2, 4, 8)
+_MOST_STEPS = 6_000
+#: A variant this much slower than the best at a large size is not timed at larger ones while it falls further behind. At small sizes
+#: nothing follows from that: what waits longest there may move most a second.
+_HOPELESS = 2.0
+_LARGE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """The baselines of one collective on one machine. `constants`, `paths` and `by_pair` are the machine's own where left out."""
+
+    topology: Topology
+    collective: CollectiveName
+    root: int = 0
+    """Of collectives that have one; others do not look at it."""
+    constants: Constants | None = None
+    paths: tuple[Path, ...] | None = None
+    by_pair: Paths | None = None
+
+    def times_us(self, name: str, sizes: Sequence[int]) -> dict[int, float]:
+        """The best time of a baseline at each of the sizes (bytes, ascending, at least one).
+
+        Raises NoAnswerError or InputError, with the reason, where it does not exist for the collective or the machine.
+        """
+        running = [
+            Simulator(algo, self.topology, self.constants, paths=self._by_pair) for algo in self._variants(name, sizes)
+        ]
+        best: dict[int, float] = {}
+        before: list[float] = []
+        for size in sizes:
+            times = [simulator.time_us(size) for simulator in running]
+            best[size] = min(times)
+            if before and size >= _LARGE_BYTES:
+                gained = best[size] - min(before)
+                hopeful = [
+                    place
+                    for place, taken in enumerate(times)
+                    if taken <= _HOPELESS * best[size] or taken - before[place] < gained
+                ]
+                running, times = [running[place] for place in hopeful], [times[place] for place in hopeful]
+            before = times
+        return best
+
+    @cached_property
+    def _paths(self) -> tuple[Path, ...]:
+        return find_paths(self.topology) if self.paths is None else self.paths
+
+    @cached_property
+    def _by_pair(self) -> Paths:
+        return paths_by_pair(self.topology) if self.by_pair is None else self.by_pair
+
+    def _variants(self, name: str, sizes: Sequence[int]) -> list[Algo]:
+        """The baseline in every protocol and number of copies, built for the smallest and the largest size."""
+        variants: list[Algo] = []
+        refusals: list[NoAnswerError | InputError] = []
+        for protocol in PROTOCOLS:
+            try:
+                for built in self._copies(name, protocol, (sizes[0], sizes[-1])):
+                    variants += [algo for algo in built if algo not in variants]
+            except (NoAnswerError, InputError) as refusal:
+                refusals.append(refusal)
+        if not variants:
+            raise refusals[0]
+        return variants
+
+    def _copies(self, name: str, protocol: str, sizes: Sequence[int]) -> Iterator[list[Algo]]:
+        """The baseline in a protocol at each of the sizes: once, as two copies, and so on until there is none of so many."""
+        steps = 0
+        for instances in _INSTANCES:
+            if steps * instances > _MOST_STEPS:
+                return
+            built = [self._build(name, size, protocol, instances) for size in dict.fromkeys(sizes)]
+            steps = steps or max(sum(1 for _ in algo.steps()) for algo in built)
+            yield built
+
+    def _build(self, name: str, size_bytes: int, protocol: str, instances: int) -> Algo:
+        options = BaselineOptions(
+            protocol=protocol,  # type: ignore[arg-type]
+            instances=instances,
+            root=self.root,
+            max_bytes=max(size_bytes, 1),
+        )
+        return build(name, self.topology, self.collective, size_bytes, options, self._paths).algo
