@@ -52,26 +52,7 @@ class Answer(NamedTuple):
 
 def answered(topology: Topology, collective: CollectiveName) -> Answer:
     """One file for 1 GB, by default options."""
-    request = Request(
-        topology=topology,
-        collective=collective,
-        root=None,
-        min_bytes=GB,
-        max_bytes=GB,
-        single_size=True,
-        runtime="msccl",
-        strategy="auto",
-        protocol=None,
-        instances=None,
-        chunks=None,
-        max_threadblocks=None,
-        sketch=None,
-        time_limit_s=30.0,
-        seed=0,
-        inplace=None,
-        solver="auto",
-        jobs=available_cores(),
-    )
+    request = Request(topology=topology, collective=collective, min_bytes=GB, max_bytes=GB, jobs=available_cores())
     result = synthesize(request)
     size, file = result.sizes[-1], result.files[-1]
     return Answer(file.strategy, file.chunks_per_rank, size.bound_us / size.schedule_us, size.efficiency)

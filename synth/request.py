@@ -10,32 +10,31 @@ from synth.sketch import Sketch
 from synth.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One job: `collective` on `topology` for buffers of `min_bytes` to `max_bytes`, as nccl-tests counts them.
 
-    With `single_size` the two sizes are equal and one file is wanted. None means "choose" for `protocol`, `instances`
+    What is left out is as the command line has it by default, but on one process. None means "choose" for `protocol`, `instances`
     and `chunks`, the pipeline's default for `max_threadblocks`, and what the runtime can tell apart for `inplace`.
     `time_limit_s` is in seconds and counts from the start of the job.
     """
 
     topology: Topology
     collective: CollectiveName
-    root: int | None
+    root: int | None = None
     min_bytes: int
     max_bytes: int
-    single_size: bool
-    runtime: str
-    strategy: str
-    protocol: str | None
-    instances: int | None
-    chunks: int | None
-    max_threadblocks: int | None
-    sketch: Sketch | None
-    time_limit_s: float
-    seed: int
-    inplace: bool | None
-    solver: str
+    runtime: str = "msccl"
+    strategy: str = "auto"
+    protocol: str | None = None
+    instances: int | None = None
+    chunks: int | None = None
+    max_threadblocks: int | None = None
+    sketch: Sketch | None = None
+    time_limit_s: float = 30.0
+    seed: int = 0
+    inplace: bool | None = None
+    solver: str = "auto"
     objective: str = "auto"
     """What candidates are compared by: "time", simulated; "schedule", the exact schedule (cost level 2), and the simulation only
     where schedules are equally good; "auto": time where the description says which GPUs these are, since then the runtime's
@@ -44,6 +43,11 @@ class Request:
     """Processes to use; the answer does not depend on it."""
     thorough: bool = False
     """Whether to try what is seldom best, too, as long as `time_limit_s` allows."""
+
+    @property
+    def single_size(self) -> bool:
+        """Whether it is for one size, and one file is wanted."""
+        return self.min_bytes == self.max_bytes
 
     @property
     def by_time(self) -> bool:

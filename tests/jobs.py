@@ -20,20 +20,8 @@ def request(
     plain = Request(
         topology=topology,
         collective=CollectiveName(collective),
-        root=None,
         min_bytes=min_bytes,
         max_bytes=min_bytes if max_bytes is None else max_bytes,
-        single_size=max_bytes is None,
-        runtime="msccl",
-        strategy="auto",
-        protocol=None,
-        instances=None,
-        chunks=None,
-        max_threadblocks=None,
-        sketch=None,
         time_limit_s=600.0,
-        seed=0,
-        inplace=None,
-        solver="auto",
     )
     return replace(plain, **changes)  # type: ignore[arg-type]

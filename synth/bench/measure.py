@@ -94,18 +94,10 @@ def request_of(job: Job) -> Request:
         root=_root(job),
         min_bytes=job.sizes[0],
         max_bytes=job.sizes[-1],
-        single_size=len(job.sizes) == 1,
         runtime=job.runtime,
         strategy=job.strategy,
-        protocol=None,
-        instances=None,
-        chunks=None,
-        max_threadblocks=None,
-        sketch=None,
         time_limit_s=job.budget_s,
         seed=job.seed,
-        inplace=None,
-        solver="auto",
     )
 
 

@@ -178,7 +178,6 @@ def _request(
         root=_root(collective, options.root, topology),
         min_bytes=sizes[0],
         max_bytes=sizes[1],
-        single_size=sizes[0] == sizes[1],
         runtime=options.runtime,
         strategy=options.strategy,
         protocol=None if options.protocol == "auto" else options.protocol,
