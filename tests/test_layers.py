@@ -45,6 +45,7 @@ VALUES = frozenset(
         "sketch",
         "suspicion",
         "symmetry",
+        "texts",
         "timing",
         "topo_layout",
         "topo_scene",

@@ -15,6 +15,7 @@ from synth.cli.machine import MachineOptions, broken, copies, load_described, re
 from synth.cli.options import VerbCommand, option_groups
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import CheckError, InputError, SynthError, UsageError
+from synth.texts import read_text
 
 if TYPE_CHECKING:
     from synth.cli.targets import Target
@@ -128,7 +129,7 @@ def _machine(options: Options) -> tuple[Topology, Sketch | None]:
     from synth.inputs.sketch_json import parse_sketch
 
     topology = load_described(options.topo, options.machine, options.quiet)
-    text = None if options.sketch is None else _read_text(options.sketch)
+    text = None if options.sketch is None else read_text(options.sketch)
     topology = broken(_copies(topology, options, text), options.machine)
     topology = restricted(topology, options.ranks)
     if options.sketch is None or text is None:
@@ -150,16 +151,6 @@ def _copies(topology: Topology, options: Options, sketch_text: str | None) -> To
         return topology if nodes is None or nodes * topology.num_ranks > MAX_RANKS else replicate(topology, nodes)
     except InputError as error:
         raise InputError(options.sketch, "nodes", nodes, f"1 on {error.field}, which has {error.value}") from error
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise SynthError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise SynthError(f"{path}: cannot be read: not UTF-8 text (byte {error.start})") from error
 
 
 def _request(

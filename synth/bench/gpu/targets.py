@@ -15,6 +15,7 @@ from synth.collective import CollectiveName
 from synth.constants import last_byte
 from synth.errors import InputError, SynthError
 from synth.simulate import Simulator, paths_by_pair
+from synth.texts import read_text
 from synth.topology import Topology
 from synth.verify import VerifyError, infer_collective
 
@@ -29,7 +30,7 @@ def targets_of_files(
     by_pair = paths_by_pair(topology)
     targets = []
     for path in paths:
-        text = _text(path)
+        text = read_text(path)
         try:
             algo = read_algo(text.encode())
             collective = infer_collective(algo, root=root).name
@@ -63,13 +64,3 @@ def targets_of_run(store: Store, run: Run, machine: str | None) -> list[Target]:
             algo = read_algo(text.encode())
             targets.append(Target(name, CollectiveName(collective), algo, text, digest, times))
     return targets
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise SynthError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise SynthError(f"{path}: cannot be read: not UTF-8 text (byte {error.start})") from error
