@@ -24,7 +24,7 @@ from synth.constants import Constants
 from synth.errors import NoAnswerError
 from synth.lowering import LoweringOptions
 from synth.plan import Plan
-from synth.request import Progress
+from synth.request import Progress, Request
 from synth.search import Ledger, Scored
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
@@ -117,13 +117,23 @@ class Trial:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.request, self.sizes = self.plan.request, self.plan.sizes
         copies = self.request.instances or 1
         self.contenders = [Contender(position, 0, copies) for position in range(len(self.scored))]
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
+        self._efforts: dict[int, tuple[int, int]] = {}
         self._work = 0
+
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        return self.plan.request
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The sizes that the answer has to serve, ascending."""
+        return self.plan.sizes
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
@@ -208,14 +218,22 @@ class Trial:
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> None:
         """Plan to simulate the contender at the size if that much work is left."""
-        solution = self.entry(contender).solution
-        schedule, paths = solution.schedule, solution.instance.paths
-        work = contender.instances * sum(len(paths[send.path].links) for send in schedule.sends)
+        crossings, transfers = self._effort(contender.position)
+        work = contender.instances * crossings
         if contender not in plan and contender not in self._algos:
-            work += _LOWERING_WORK * contender.instances * sum(len(send.chunks) for send in schedule.sends)
+            work += _LOWERING_WORK * contender.instances * transfers
         if self._work + work <= most and size not in self._times.get(contender, {}):
             self._work += work
             plan.setdefault(contender, []).append(size)
+
+    def _effort(self, position: int) -> tuple[int, int]:
+        """Links that the messages of a candidate cross, over all messages, and its transfers."""
+        if position not in self._efforts:
+            solution = self.scored[position].solution
+            sends, paths = solution.schedule.sends, solution.instance.paths
+            crossings = sum(len(paths[send.path].links) for send in sends)
+            self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
+        return self._efforts[position]
 
     def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
@@ -277,9 +295,13 @@ class Trial:
 
     def _shape_matters(self, leader: Contender, size: int) -> bool:
         """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
-        if self.request.thorough or _threadblocks(self.algo(leader)) <= _FEW_THREADBLOCKS:
+        if self.request.thorough or self._is_narrow(leader):
             return True
         return self.request.by_time and size >= _SHAPED_BYTES
+
+    def _is_narrow(self, contender: Contender) -> bool:
+        """Whether its GPUs have few threadblocks each."""
+        return max(len(gpu.threadblocks) for gpu in self.algo(contender).gpus) <= _FEW_THREADBLOCKS
 
     def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
@@ -290,8 +312,8 @@ class Trial:
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
-        few = _threadblocks(self.algo(leader)) <= _FEW_THREADBLOCKS
-        for channels, instances in (*_SHAPES, *(_MORE_SHAPES if thorough else _WIDE_SHAPES if few else ())):
+        more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
+        for channels, instances in (*_SHAPES, *more):
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances
             )
@@ -371,10 +393,6 @@ def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAn
         return refusal
     here.ledger.enter("done")
     return _Found(here.algo(contender), times, here.ledger.seconds)
-
-
-def _threadblocks(algo: Algo) -> int:
-    return max(len(gpu.threadblocks) for gpu in algo.gpus)
 
 
 def _steps(algo: Algo) -> int:

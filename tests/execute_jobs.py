@@ -86,15 +86,21 @@ def misuse(session: Session, path: str) -> list[str]:
     return told
 
 
-def through_group(session: Session, files: list[str], sizes: list[int]) -> tuple[list[float], dict[str, int]]:
-    """Sums of one tensor of each size (elements) through a SynthGroup, and who did them."""
-    group = SynthGroup(files)
+def allreduced(group: SynthGroup, rank: int, sizes: list[int]) -> list[float]:
+    """Sums of one tensor of each size (elements) that holds the rank's number, from 1 on."""
     sums = []
     for size in sizes:
-        tensor = torch.full((size,), float(session.rank + 1))
+        tensor = torch.full((size,), float(rank + 1))
         group.all_reduce(tensor)
         assert len(set(tensor.tolist())) == 1
         sums.append(float(tensor[0]))
+    return sums
+
+
+def through_group(session: Session, files: list[str], sizes: list[int]) -> tuple[list[float], dict[str, int]]:
+    """Sums of one tensor of each size (elements) through a SynthGroup, and who did them."""
+    group = SynthGroup(files)
+    sums = allreduced(group, session.rank, sizes)
     output = torch.zeros(2 * session.world)
     group.all_gather_into_tensor(output, torch.full((2,), float(session.rank)))
     sums.append(float(output.sum()))

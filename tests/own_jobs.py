@@ -15,6 +15,7 @@ from synth.execute import Collective, Communicator, Job, Measured, Session, Synt
 from synth.execute.cuda import CudaMachine, HostMachine, cuda_machine
 from synth.execute.cuda.peers import share
 from synth.execute.cuda.symmetric import SymmetricMemory
+from tests.execute_jobs import allreduced
 from tests.fake_driver import FakeDriver
 
 
@@ -106,12 +107,7 @@ def alone(session: Session, path: str, patience_s: float) -> list[str]:
 def through_group(session: Session, path: str, sizes: list[int]) -> tuple[list[float], dict[str, int]]:
     """Sums of one tensor of each size (elements) through a SynthGroup of the interpreter, and who did them."""
     group = SynthGroup([path], backend="host")
-    sums = []
-    for size in sizes:
-        tensor = torch.full((size,), float(session.rank + 1))
-        group.all_reduce(tensor)
-        assert len(set(tensor.tolist())) == 1
-        sums.append(float(tensor[0]))
+    sums = allreduced(group, session.rank, sizes)
     group.communicator.close()
     return sums, group.calls
 
