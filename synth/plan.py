@@ -34,7 +34,7 @@ from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
 
 #: Of the sizes of a long range every so many are looked at for the choice; what is between them is read off a line.
-STRIDE = 3
+_STRIDE = 3
 _LONG_RANGE = 6
 #: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
 _LATENCY_COUNTS = 10
@@ -57,7 +57,7 @@ class Plan:
     @cached_property
     def looked_at(self) -> tuple[int, ...]:
         """The sizes at which candidates are compared, ascending."""
-        stride = STRIDE if len(self.sizes) > _LONG_RANGE else 1
+        stride = _STRIDE if len(self.sizes) > _LONG_RANGE else 1
         return tuple(sorted({*self.sizes[::stride], self.sizes[-1]}))
 
     @cached_property
@@ -112,30 +112,28 @@ class Plan:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
         range, since what is best at one end is far from it at the other.
         """
-        ends = 1 if self.request.min_bytes == self.request.max_bytes else 2
+        ends = 1 if self.request.single_size else 2
         return max(1, sum(each.strategy in HIERARCHIES for each in planned[:ends]))
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
         low = request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self._counts(low if len(sizes) > 1 else size)
+        counts = self._counts(size if request.single_size else low)
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = hierarchy_candidates(instance, request.strategy, counts, size) if self._boxes_at(size) else []
-        if boxed and self._boxed_alone(size):
+        if boxed and is_large(self.collective(1)):
             return boxed
-        plan = self._usual(instance, counts, size, single=len(sizes) == 1, largest=size == sizes[-1])
+        plan = self._usual(instance, counts, size, largest=size == sizes[-1])
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan
 
-    def _usual(
-        self, instance: Instance, counts: Sequence[int], size: int, *, single: bool, largest: bool
-    ) -> list[Candidate]:
-        """What to solve at one size, for `single` where that is all that is asked for."""
-        request = self.request
+    def _usual(self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool) -> list[Candidate]:
+        """What to solve at one size, `largest` if there is none above it."""
+        request, single = self.request, self.request.single_size
         if request.strategy == "auto" and request.by_time and not request.thorough:
             plan = lean_candidates(instance, counts, size, single=single)
         else:
