@@ -25,6 +25,10 @@ class InputError(SynthError):
         self.expected = expected
         super().__init__(": ".join(part for part in (source, field, f"{_shown(value)}, expected {expected}") if part))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are made anew from their message alone when they come from another process, unless told otherwise.
+        return type(self), (self.source, self.field, self.value, self.expected)
+
 
 class NoAnswerError(SynthError):
     """No algorithm exists for this input (a rank that nothing reaches, limits too tight): relax what the message names."""
@@ -51,6 +55,9 @@ class CheckError(SynthError):
         self.witness = witness
         shown = "".join(f"\n  {item}" for item in witness[:10])
         super().__init__(f"{stage}: {problem}{shown}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.stage, self.problem, self.witness)
 
 
 def _shown(value: object) -> str:

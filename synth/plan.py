@@ -123,7 +123,7 @@ class Plan:
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = hierarchy_candidates(instance, request.strategy, counts, size) if self._boxes_at(size) else []
-        if boxed and is_large(self.collective(1)):
+        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1))):
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1])
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
