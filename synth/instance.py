@@ -44,6 +44,8 @@ class Instance:
     paths: tuple[Path, ...]
     chunk_bytes: float
     symmetries: tuple[Symmetry, ...] = ()
+    reduce_us_per_byte: float = 0.0
+    """What adding a byte to a chunk takes a rank, which adds one message to it at a time; 0: nothing, as cost level 2 has it."""
 
     @property
     def num_ranks(self) -> int:

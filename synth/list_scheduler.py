@@ -18,11 +18,13 @@ from typing import NamedTuple
 from synth.errors import CheckError
 from synth.instance import Instance
 from synth.ir import Schedule, Send, Transfer, predecessors
-from synth.timing import Message
+from synth.timing import Message, adding_us, sums_of
 
 _SAME_MOMENT_US = 1e-9
 #: A link with at least this share of the most loaded link's work is critical.
 _CRITICAL = 0.9
+#: Messages that are looked at for one whose sum nobody adds to.
+_LOOKED_AT = 16
 
 
 class Rule(NamedTuple):
@@ -126,6 +128,9 @@ class _Run:
         self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.waiting = list(work.before)
         self.sends: list[Send] = []
+        #: Until when a rank adds to a chunk, by (rank, chunk), where that takes time.
+        self.adding = instance.reduce_us_per_byte > 0
+        self.added_us: dict[tuple[int, int], float] = {}
         #: The run ends no earlier: the last arrival so far, and what is free when plus what is left there.
         self.latest_us = 0.0
         for index, count in enumerate(self.waiting):
@@ -166,11 +171,17 @@ class _Run:
         for link in links:
             if self.free_us[link] > now + _SAME_MOMENT_US:
                 return
-        message = self.work.messages[self.ready[path][0][1]]
+        turn = self._next(path, now)
+        if turn is None:
+            return
+        message = self.work.messages[turn[1]]
         busy, latency = self._cost(message)
         if self.held and self._in_the_way(path, busy, now):
             return
-        _, index = heapq.heappop(self.ready[path])
+        self._take(path, turn)
+        index = turn[1]
+        if self.adding and message.reduce:
+            self.added_us.update(dict.fromkeys(sums_of(self.instance, message), now + latency))
         latest = max(self.latest_us, now + latency)
         for link, busy_us in zip(links, busy, strict=True):
             until = now + busy_us
@@ -202,6 +213,32 @@ class _Run:
                     self.held[other] = min(self.held.get(other, (math.inf, path)), (start, path))
         let_go = [link for link, hold in before.items() if self.held.get(link, (0.0, -1))[1] != hold[1]]
         return {path for link in let_go for path in self.paths_on[link] if self.ready.get(path)}
+
+    def _next(self, path: int, now: float) -> tuple[int, int] | None:
+        """The message of a path whose turn it is: of the first few, one that would be added at once when it comes."""
+        ready = self.ready[path]
+        if not self.adding:
+            return ready[0]
+        soonest = math.inf
+        for turn in heapq.nsmallest(_LOOKED_AT, ready):
+            message = self.work.messages[turn[1]]
+            if not message.reduce:
+                return turn
+            added = max(self.added_us.get(held, 0.0) for held in sums_of(self.instance, message))
+            start = added - self._cost(message)[1] + adding_us(self.instance, message)
+            if start <= now + _SAME_MOMENT_US:
+                return turn
+            soonest = min(soonest, start)
+        heapq.heappush(self.events, (soonest, _BEGIN, path))
+        return None
+
+    def _take(self, path: int, turn: tuple[int, int]) -> None:
+        ready = self.ready[path]
+        if ready[0] == turn:
+            heapq.heappop(ready)
+        else:
+            ready.remove(turn)
+            heapq.heapify(ready)
 
     def _in_the_way(self, path: int, busy: tuple[float, ...], now: float) -> bool:
         """Whether a message would still be on a held link when its holder wants to start."""

@@ -231,7 +231,7 @@ class Search:
         solution = self._quick_stages(viewed, routed)
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))
-        return replace(solution, instance=instance, schedule=schedule, bound_us=None)
+        return replace(solution, instance=instance, schedule=schedule, bound_us=None, interpreted=solution.schedule)
 
     def score(self, candidate: Candidate, solution: Solution) -> list[Scored]:
         """A solution under every protocol, at the sizes that it is for."""

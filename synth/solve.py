@@ -76,6 +76,8 @@ class Solution:
     scheduled_by: str
     written: Written | None = None
     folded: Folded | None = None
+    interpreted: Schedule | None = None
+    """The same messages as an interpreter would carry them out, where they were made for one: when it does what."""
 
     @property
     def collective(self) -> Collective:
@@ -90,7 +92,7 @@ class Solution:
         """The program; NoAnswerError where it does not fit the limits."""
         if self.written:
             return self.written.program(options)
-        return lower(self.instance, self.schedule, options)
+        return lower(self.instance, self.interpreted or self.schedule, options)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Replay:
         """(start, arrival) of every message, in the list's order, with the instance's paths and chunk size."""
         costs: dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]] = {}
         free_us = [0.0] * self.num_links
+        added_us: dict[tuple[int, int], float] = {}
         arrive_us = [0.0] * len(self.messages)
         times = []
         for index, message in enumerate(self.messages):
@@ -70,6 +71,11 @@ class Replay:
                 start = max(start, arrive_us[other])
             for link, _ in busy:
                 start = max(start, free_us[link])
+            if message.reduce and instance.reduce_us_per_byte:
+                sums = sums_of(instance, message)
+                ahead_us = latency - adding_us(instance, message)
+                start = max(start, max(added_us.get(held, 0.0) for held in sums) - ahead_us)
+                added_us.update(dict.fromkeys(sums, start + latency))
             for link, busy_us in busy:
                 free_us[link] = start + busy_us
             arrive_us[index] = start + latency
@@ -86,6 +92,17 @@ def _cost(instance: Instance, path_index: int, chunks: int) -> tuple[tuple[tuple
     path = instance.paths[path_index]
     size = chunks * instance.chunk_bytes
     return tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
+
+
+def sums_of(instance: Instance, message: Message) -> list[tuple[int, int]]:
+    """What a reduction adds to, as (rank, chunk): one message at a time."""
+    dst = instance.paths[message.path].dst
+    return [(dst, chunk) for chunk in message.chunks]
+
+
+def adding_us(instance: Instance, message: Message) -> float:
+    """How long before its arrival a reduction begins to be added to what is there."""
+    return len(message.chunks) * instance.chunk_bytes * instance.reduce_us_per_byte
 
 
 def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
