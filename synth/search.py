@@ -301,7 +301,7 @@ class Clock:
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         self.instance = self._timed(solution.instance)
-        schedule = solution.folded.schedule if solution.folded else solution.schedule
+        schedule = solution.folded.schedule if solution.folded else solution.interpreted or solution.schedule
         self.replay = Replay(self.instance, messages_of(schedule))
         self.interpreted: dict[str, tuple[Instance, Replay]] = {}
 
