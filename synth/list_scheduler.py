@@ -180,9 +180,12 @@ class _Run:
             return
         self._take(path, turn)
         index = turn[1]
+        arrive = now + latency
         if self.adding and message.reduce:
-            self.added_us.update(dict.fromkeys(sums_of(self.instance, message), now + latency))
-        latest = max(self.latest_us, now + latency)
+            sums = sums_of(self.instance, message)
+            arrive = max(arrive, max(self.added_us.get(held, 0.0) for held in sums) + adding_us(self.instance, message))
+            self.added_us.update(dict.fromkeys(sums, arrive))
+        latest = max(self.latest_us, arrive)
         for link, busy_us in zip(links, busy, strict=True):
             until = now + busy_us
             self.free_us[link] = until
@@ -190,8 +193,8 @@ class _Run:
             latest = max(latest, until + self.left_us[link] - _SAME_MOMENT_US)
             heapq.heappush(self.events, (until, _LINK_FREE, link))
         self.latest_us = latest
-        heapq.heappush(self.events, (now + latency, _ARRIVAL, index))
-        self.sends.append(Send(message.chunks, path, message.reduce, now, now + latency))
+        heapq.heappush(self.events, (arrive, _ARRIVAL, index))
+        self.sends.append(Send(message.chunks, path, message.reduce, now, arrive))
 
     def reserve(self, now: float) -> set[int]:
         """Start what critical links can carry now, and hold links for what they carry next; the paths that holds let go."""
@@ -228,7 +231,10 @@ class _Run:
             start = added - self._cost(message)[1] + adding_us(self.instance, message)
             if start <= now + _SAME_MOMENT_US:
                 return turn
-            soonest = min(soonest, start)
+            if start - adding_us(self.instance, message) < soonest:
+                soonest, second = start - adding_us(self.instance, message), turn
+        if soonest <= now + _SAME_MOMENT_US:
+            return second
         heapq.heappush(self.events, (soonest, _BEGIN, path))
         return None
 

@@ -74,8 +74,15 @@ class Replay:
             if message.reduce and instance.reduce_us_per_byte:
                 sums = sums_of(instance, message)
                 ahead_us = latency - adding_us(instance, message)
-                start = max(start, max(added_us.get(held, 0.0) for held in sums) - ahead_us)
-                added_us.update(dict.fromkeys(sums, start + latency))
+                free = max(added_us.get(held, 0.0) for held in sums)
+                start = max(start, free - ahead_us - adding_us(instance, message))
+                arrive = max(start + latency, free + adding_us(instance, message))
+                added_us.update(dict.fromkeys(sums, arrive))
+                for link, busy_us in busy:
+                    free_us[link] = start + busy_us
+                arrive_us[index] = arrive
+                times.append((start, arrive))
+                continue
             for link, busy_us in busy:
                 free_us[link] = start + busy_us
             arrive_us[index] = start + latency
