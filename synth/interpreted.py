@@ -100,7 +100,7 @@ def _path(path: Path, back_us: float, link: int, protocol: ProtocolConstants, ch
         alpha_us=max(0.0, path.alpha_us + protocol.step_us - gap_us),
         links=(*path.links, link),
         occupancy=(*path.occupancy, (gap_us, per_byte)),
-        message_us_per_byte=per_byte * channels,
+        message_us_per_byte=per_byte * channels * (1 + 1 / protocol.slices),
     )
 
 
