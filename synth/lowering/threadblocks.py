@@ -20,9 +20,10 @@ from synth.lowering.operations import Lane, Operation
 
 Program = dict[Lane, list[Operation]]
 
-#: A pair pays where at least this part of what the lesser of the two does is done in common: what is not, one
-#: threadblock does in turns that two would do at the same time.
-_WORTHWHILE = 0.5
+#: A pair pays where this part of what the lesser of the two does is done in common. What is not, one threadblock does in turns
+#: that two would do at the same time; worse, a receive then waits behind a send that waits for something else, and so does
+#: whoever sends to it.
+_WORTHWHILE = 1.0
 
 
 class Owner(NamedTuple):
