@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from synth.collective import SHARED, Collective, CollectiveName
+from synth.constants import Constants
 from synth.instance import Instance
 
 #: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
 MAX_TRANSFERS = 10_000
+#: The same for one candidate of the largest buffers.
+_MAX_FINE_TRANSFERS = 16_000
 #: The same where every chunk has one destination: routes are short, and loads even with few of them.
 MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
@@ -39,6 +42,9 @@ _FINEST_SHARE = 0.25
 CONNECTION_BOUND_BYTES = 64 << 20
 #: The protocol whose connections stand for all where candidates are made for an interpreter: LL has less latency, Simple more.
 VIEW = "LL128"
+#: The same for buffers that are larger than `CONNECTION_BOUND_BYTES`.
+LARGE_VIEW = "Simple"
+_TILE_BYTES = Constants().simple.tile_bytes
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
 #: the links of the machines that have the most.
 _COARSE_CHUNKS = 64
@@ -114,21 +120,15 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     Packings, for links alone and for connections, cut as finely as is worth it; below what is bound by bandwidth alone a coarse
     cut, too, since every message costs a step; and where latency rules the coarsest, and one piece for every rank to reduce.
     """
+    if buffer_bytes > CONNECTION_BOUND_BYTES:
+        return _large_candidates(instance, counts, buffer_bytes)
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
-    tried: list[tuple[str, int, str | None]] = []
-    if single or buffer_bytes <= CONNECTION_BOUND_BYTES:
-        tried.append((packed, finest, VIEW))
-    if buffer_bytes > CONNECTION_BOUND_BYTES:
-        tried.append((packed, finest, None))
     coarse = _coarse(instance, counts, buffer_bytes)
-    if single and buffer_bytes > CONNECTION_BOUND_BYTES:
-        tried.append(("greedy", coarse, VIEW))
-    if buffer_bytes <= CONNECTION_BOUND_BYTES:
-        tried += [("greedy", coarse, VIEW), (packed, coarse, VIEW)]
-        if single:
-            halves = [count for count in counts if 2 * count == finest and count > coarse]
-            tried += [(packed, count, VIEW) for count in halves]
+    tried: list[tuple[str, int, str | None]] = [(packed, finest, VIEW), ("greedy", coarse, VIEW), (packed, coarse, VIEW)]
+    if single:
+        halves = [count for count in counts if 2 * count == finest and count > coarse]
+        tried += [(packed, count, VIEW) for count in halves]
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         each = [count for count in counts if count >= instance.num_ranks][:1]
         tried.append(("greedy", counts[0], None))
@@ -136,7 +136,7 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
-    if LATENCY_BOUND_BYTES < buffer_bytes <= CONNECTION_BOUND_BYTES and _small(instance, packed, finest):
+    if LATENCY_BOUND_BYTES < buffer_bytes and _small(instance, packed, finest):
         # What is made for fewer bytes takes latency for as important as it is to Simple, whose hops take several times the links'.
         chosen.append(Candidate(packed, finest, max(1, buffer_bytes // _BEYOND)))
     if single and buffer_bytes <= _LARGEST_LOOKED_BEYOND:
@@ -145,6 +145,29 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
             replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
         ]
     return chosen
+
+
+def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, for links alone and for connections;
+    a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose threadblocks have
+    fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
+    """
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    if direct(instance.collective):
+        return [Candidate("flow", finest, buffer_bytes, view) for view in (None, LARGE_VIEW)]
+    shares = instance.num_ranks if instance.collective.name in SHARED else 1
+    finer = [
+        count
+        for count in counts
+        if finest < count
+        and 2 * buffer_bytes > count * shares * _TILE_BYTES
+        and transfers_of(with_count(instance.collective, count)) <= _MAX_FINE_TRANSFERS
+    ]
+    half = [count for count in counts if 2 * count <= finest]
+    each = [count for count in counts if count * shares >= instance.num_ranks][:1]
+    chosen = dict.fromkeys((finest, *(finer or half)[-1:], *each))
+    seen = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in chosen]
+    return [seen[0], Candidate("trees", finest, buffer_bytes), *seen[1:]]
 
 
 def candidates(

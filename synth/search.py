@@ -11,7 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from synth.baselines import BASELINES
-from synth.candidates import HIERARCHIES, JOINT, Candidate, transfers_of
+from synth.candidates import HIERARCHIES, JOINT, LARGE_VIEW, Candidate, transfers_of
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
@@ -36,6 +36,8 @@ from synth.workers import in_parallel
 _REACH = 1 << 10
 #: Of the time limit, what the search may take; the rest is for simulating what it found.
 _SEARCH_SHARE = 0.6
+#: Sort keys that are tried for large buffers on an interpreter.
+_LARGE_KEYS = ("longest-path-to-go", "trees-abreast", "most-transfers-behind")
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
@@ -167,9 +169,17 @@ class Search:
     def _quick_stages(self) -> Stages:
         """For an interpreter, which is known only roughly: fewer orders are tried, and none is solved exactly."""
         keys = ("longest-path-to-go", "in-turns") if self.request.thorough else ("longest-path-to-go",)
-        ordering = Ordering(keys=keys, rules=tuple(RULES) if self.request.thorough else ("",))
+        return self._quick(keys, tuple(RULES) if self.request.thorough else ("",))
+
+    def _quick(self, keys: tuple[str, ...], rules: tuple[str, ...]) -> Stages:
+        ordering = Ordering(keys=keys, rules=rules)
         never = Scheduling(exact=MilpScheduling(max_binaries=0))
         return Stages(ordering=ordering, reordering=ordering, scheduling=never, watch=self.ledger.enter)
+
+    @cached_property
+    def _large_stages(self) -> Stages:
+        """For an interpreter with large buffers: there no key is always the best."""
+        return self._quick(_LARGE_KEYS, ("",))
 
     def _stages_at(self, size: int) -> Stages:
         """All stages where schedules decide or a bandwidth is to be reached, the quick ones elsewhere."""
@@ -228,7 +238,8 @@ class Search:
         assert candidate.view is not None
         viewed = as_interpreted(instance, candidate.view)
         routed = (lambda shown: chosen(as_described(shown))) if candidate.strategy in ("trees", "flow") else chosen
-        solution = self._quick_stages(viewed, routed)
+        stages = self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages
+        solution = stages(viewed, routed)
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))
         return replace(solution, instance=instance, schedule=schedule, bound_us=None, interpreted=solution.schedule)
