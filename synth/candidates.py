@@ -160,7 +160,7 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
         count
         for count in counts
         if finest < count
-        and 2 * buffer_bytes > count * shares * _TILE_BYTES
+        and 2 * buffer_bytes >= count * shares * _TILE_BYTES
         and transfers_of(with_count(instance.collective, count)) <= _MAX_FINE_TRANSFERS
     ]
     half = [count for count in counts if 2 * count <= finest]
