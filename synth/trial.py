@@ -46,8 +46,9 @@ _PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
-#: shares links is simulated together), and transfers of those that are made.
+#: shares links is simulated together), times as many as there are GPUs for every so many, and transfers of those that are made.
 _MOST_WORK = 200_000
+_USUAL_RANKS = 8
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
 _OPENING_SHARE = 0.5
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
@@ -227,11 +228,12 @@ class Trial:
             plan.setdefault(contender, []).append(size)
 
     def _effort(self, position: int) -> tuple[int, int]:
-        """Links that the messages of a candidate cross, over all messages, and its transfers."""
+        """What a simulation of a candidate takes, and its transfers."""
         if position not in self._efforts:
             solution = self.scored[position].solution
             sends, paths = solution.schedule.sends, solution.instance.paths
             crossings = sum(len(paths[send.path].links) for send in sends)
+            crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
             self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
         return self._efforts[position]
 

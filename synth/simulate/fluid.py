@@ -33,10 +33,18 @@ class Fluid:
         self._flows: list[dict[int, None]] = [{} for _ in capacity]
         self._demand = [0.0] * len(capacity)
         self._dirty: dict[int, None] = {}
+        #: Flows that ended since the last `settle`, and those that began again at once, whose links noticed nothing.
+        self._ended: dict[int, None] = {}
+        self._resumed: dict[int, None] = {}
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
-        self.left[flow], self.since[flow], self.rate[flow] = size_bytes, now_us, 0.0
+        self.left[flow], self.since[flow] = size_bytes, now_us
+        if flow in self._ended:
+            del self._ended[flow]
+            self._resumed[flow] = None
+            return
+        self.rate[flow] = 0.0
         self._dirty[flow] = None
         for link in self.paths[flow]:
             self._flows[link][flow] = None
@@ -44,6 +52,9 @@ class Fluid:
 
     def stop(self, flow: int) -> None:
         """End a flow; those that shared a contended link with it have new rates after `settle`."""
+        self._ended[flow] = None
+
+    def _remove(self, flow: int) -> None:
         self._dirty.pop(flow, None)
         for link in self.paths[flow]:
             if self._contended(link):
@@ -54,12 +65,15 @@ class Fluid:
         self._dirty.pop(flow, None)
 
     def settle(self, now_us: float) -> list[int]:
-        """Set the rates of all flows that the changes since the last call may touch; the flows whose rate is another one now."""
+        """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
+        for flow in self._ended:
+            self._remove(flow)
+        changed = list(self._resumed)
+        self._ended, self._resumed = {}, {}
         if not self._dirty:
-            return []
+            return changed
         group, links = self._coupled(self._dirty)
         self._dirty = {}
-        changed = []
         for flow, rate in self._fair(group, links).items():
             if abs(rate - self.rate[flow]) > _EPSILON * rate:
                 self.left[flow] = max(0.0, self.left[flow] - self.rate[flow] * (now_us - self.since[flow]))
