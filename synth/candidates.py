@@ -125,7 +125,11 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = _coarse(instance, counts, buffer_bytes)
-    tried: list[tuple[str, int, str | None]] = [(packed, finest, VIEW), ("greedy", coarse, VIEW), (packed, coarse, VIEW)]
+    tried: list[tuple[str, int, str | None]] = [
+        (packed, finest, VIEW),
+        ("greedy", coarse, VIEW),
+        (packed, coarse, VIEW),
+    ]
     if single:
         halves = [count for count in counts if 2 * count == finest and count > coarse]
         tried += [(packed, count, VIEW) for count in halves]
@@ -136,7 +140,7 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
-    if LATENCY_BOUND_BYTES < buffer_bytes and _small(instance, packed, finest):
+    if buffer_bytes > LATENCY_BOUND_BYTES and _small(instance, packed, finest):
         # What is made for fewer bytes takes latency for as important as it is to Simple, whose hops take several times the links'.
         chosen.append(Candidate(packed, finest, max(1, buffer_bytes // _BEYOND)))
     if single and buffer_bytes <= _LARGEST_LOOKED_BEYOND:

@@ -46,6 +46,8 @@ class Instance:
     symmetries: tuple[Symmetry, ...] = ()
     reduce_us_per_byte: float = 0.0
     """What adding a byte to a chunk takes a rank, which adds one message to it at a time; 0: nothing, as cost level 2 has it."""
+    backwards: bool = False
+    """Whether time runs backwards, so that what is sent on here is what is added there (`reversed`)."""
 
     @property
     def num_ranks(self) -> int:
@@ -92,7 +94,8 @@ class Instance:
 
     def reversed(self) -> Instance:
         """The same demands on the machine with every link turned around (paths and links keep their index)."""
-        return replace(self, topology=self.topology.reversed(), paths=tuple(reverse_path(path) for path in self.paths))
+        paths = tuple(reverse_path(path) for path in self.paths)
+        return replace(self, topology=self.topology.reversed(), paths=paths, backwards=not self.backwards)
 
     def with_chunk_bytes(self, chunk_bytes: float) -> Instance:
         """The same problem at another size."""

@@ -30,6 +30,14 @@ class Routing:
     relaxed_us: float = 0.0
 
 
+class Message(NamedTuple):
+    """A `Send` that has no times yet."""
+
+    chunks: tuple[int, ...]
+    path: int
+    reduce: bool = False
+
+
 class Send(NamedTuple):
     """One message: `chunks` cross `path` together, starting at `start_us` and all there at `arrive_us`."""
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from synth.additions import Additions
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Schedule, Send, Transfer, predecessors
-from synth.timing import Message, adding_us, sums_of
+from synth.ir import Message, Schedule, Send, Transfer, predecessors
 
 _SAME_MOMENT_US = 1e-9
 #: A link with at least this share of the most loaded link's work is critical.
@@ -128,9 +128,7 @@ class _Run:
         self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.waiting = list(work.before)
         self.sends: list[Send] = []
-        #: Until when a rank adds to a chunk, by (rank, chunk), where that takes time.
-        self.adding = instance.reduce_us_per_byte > 0
-        self.added_us: dict[tuple[int, int], float] = {}
+        self.additions = Additions(instance)
         #: The run ends no earlier: the last arrival so far, and what is free when plus what is left there.
         self.latest_us = 0.0
         for index, count in enumerate(self.waiting):
@@ -180,11 +178,8 @@ class _Run:
             return
         self._take(path, turn)
         index = turn[1]
-        arrive = now + latency
-        if self.adding and message.reduce:
-            sums = sums_of(self.instance, message)
-            arrive = max(arrive, max(self.added_us.get(held, 0.0) for held in sums) + adding_us(self.instance, message))
-            self.added_us.update(dict.fromkeys(sums, arrive))
+        added = self.additions.counts(message)
+        arrive = self.additions.start(message, now, latency) if added else now + latency
         latest = max(self.latest_us, arrive)
         for link, busy_us in zip(links, busy, strict=True):
             until = now + busy_us
@@ -220,21 +215,20 @@ class _Run:
     def _next(self, path: int, now: float) -> tuple[int, int] | None:
         """The message of a path whose turn it is: of the first few, one that would be added at once when it comes."""
         ready = self.ready[path]
-        if not self.adding:
+        if not self.additions.active:
             return ready[0]
-        soonest = math.inf
+        soonest, first = math.inf, ready[0]
         for turn in heapq.nsmallest(_LOOKED_AT, ready):
             message = self.work.messages[turn[1]]
-            if not message.reduce:
+            if not self.additions.counts(message):
                 return turn
-            added = max(self.added_us.get(held, 0.0) for held in sums_of(self.instance, message))
-            start = added - self._cost(message)[1] + adding_us(self.instance, message)
-            if start <= now + _SAME_MOMENT_US:
+            start, at_once = self.additions.starts_us(message, self._cost(message)[1])
+            if at_once <= now + _SAME_MOMENT_US:
                 return turn
-            if start - adding_us(self.instance, message) < soonest:
-                soonest, second = start - adding_us(self.instance, message), turn
+            if start < soonest:
+                soonest, first = start, turn
         if soonest <= now + _SAME_MOMENT_US:
-            return second
+            return first
         heapq.heappush(self.events, (soonest, _BEGIN, path))
         return None
 

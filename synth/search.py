@@ -18,7 +18,7 @@ from synth.errors import NoAnswerError
 from synth.hierarchical import hierarchical
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
-from synth.ir import Routing
+from synth.ir import Message, Routing
 from synth.known import known_solution
 from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering
@@ -28,7 +28,7 @@ from synth.request import Progress, Request
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, strategy
-from synth.timing import Message, Replay, check_schedule, messages_of, retime
+from synth.timing import Replay, check_schedule, messages_of, retime
 from synth.units import format_size
 from synth.workers import in_parallel
 

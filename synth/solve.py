@@ -142,6 +142,9 @@ class Stages:
         if twins is not None:
             up_routing = mirror_routing(twins, down.routing)
             up_ordered = mirror_schedule(twins, down_ordered)
+            if instance.reduce_us_per_byte:
+                # Sums take time, which the half that copies knows nothing of.
+                up_ordered, _ = self.ordering(instance.reversed(), up_routing)
         else:
             self.watch("routing")
             up = strategy(instance.reversed())

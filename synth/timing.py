@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import NamedTuple
 
+from synth.additions import Additions
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, Send, Transfer, predecessors
+from synth.ir import Message, Routing, Schedule, Send, Transfer, predecessors
 
 #: Times closer than this are the same moment (double precision at 1e6 us keeps 1e-10).
 TOLERANCE_US = 1e-6
-
-
-class Message(NamedTuple):
-    """A `Send` that has no times yet."""
-
-    chunks: tuple[int, ...]
-    path: int
-    reduce: bool = False
 
 
 class Replay:
@@ -58,7 +50,7 @@ class Replay:
         """(start, arrival) of every message, in the list's order, with the instance's paths and chunk size."""
         costs: dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]] = {}
         free_us = [0.0] * self.num_links
-        added_us: dict[tuple[int, int], float] = {}
+        additions = Additions(instance)
         arrive_us = [0.0] * len(self.messages)
         times = []
         for index, message in enumerate(self.messages):
@@ -71,21 +63,13 @@ class Replay:
                 start = max(start, arrive_us[other])
             for link, _ in busy:
                 start = max(start, free_us[link])
-            if message.reduce and instance.reduce_us_per_byte:
-                sums = sums_of(instance, message)
-                ahead_us = latency - adding_us(instance, message)
-                free = max(added_us.get(held, 0.0) for held in sums)
-                start = max(start, free - ahead_us - adding_us(instance, message))
-                arrive = max(start + latency, free + adding_us(instance, message))
-                added_us.update(dict.fromkeys(sums, arrive))
-                for link, busy_us in busy:
-                    free_us[link] = start + busy_us
-                arrive_us[index] = arrive
-                times.append((start, arrive))
-                continue
+            if additions.counts(message):
+                start = max(start, additions.starts_us(message, latency)[0])
+                arrive_us[index] = additions.start(message, start, latency)
+            else:
+                arrive_us[index] = start + latency
             for link, busy_us in busy:
                 free_us[link] = start + busy_us
-            arrive_us[index] = start + latency
             times.append((start, arrive_us[index]))
         return times
 
@@ -99,17 +83,6 @@ def _cost(instance: Instance, path_index: int, chunks: int) -> tuple[tuple[tuple
     path = instance.paths[path_index]
     size = chunks * instance.chunk_bytes
     return tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
-
-
-def sums_of(instance: Instance, message: Message) -> list[tuple[int, int]]:
-    """What a reduction adds to, as (rank, chunk): one message at a time."""
-    dst = instance.paths[message.path].dst
-    return [(dst, chunk) for chunk in message.chunks]
-
-
-def adding_us(instance: Instance, message: Message) -> float:
-    """How long before its arrival a reduction begins to be added to what is there."""
-    return len(message.chunks) * instance.chunk_bytes * instance.reduce_us_per_byte
 
 
 def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:

@@ -7,8 +7,8 @@ from collections import deque
 
 from synth.collective import CollectiveName
 from synth.instance import Instance
-from synth.ir import Schedule, Transfer, predecessors
-from synth.timing import Message, retime
+from synth.ir import Message, Schedule, Transfer, predecessors
+from synth.timing import retime
 
 
 def tree_schedule(instance: Instance, *, together: bool = False) -> Schedule:

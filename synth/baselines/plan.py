@@ -14,9 +14,9 @@ from synth.baselines.machine import Machine
 from synth.chunks import MAX_CHUNKS
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Message, Schedule
 from synth.list_scheduler import Work, list_schedule
-from synth.timing import Message, check_schedule, retime
+from synth.timing import check_schedule, retime
 
 
 class Edge(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from synth.instance import Instance
-from synth.ir import Routing, Schedule
+from synth.ir import Message, Routing, Schedule
 from synth.list_scheduler import Rule, Work, list_schedule
 from synth.ordering.keys import SORT_KEYS, Facts
-from synth.timing import TOLERANCE_US, Message, busiest_link_us
+from synth.timing import TOLERANCE_US, busiest_link_us
 
 #: How messages are taken besides the key, by what is added to its name.
 RULES = {

@@ -7,8 +7,8 @@ what arrived last leaves first.
 from __future__ import annotations
 
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, Transfer
-from synth.timing import Message, retime
+from synth.ir import Message, Routing, Schedule, Transfer
+from synth.timing import retime
 
 
 def reverse_routing(routing: Routing) -> Routing:

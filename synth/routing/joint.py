@@ -17,12 +17,12 @@ from scipy.sparse import csr_matrix, hstack, vstack
 
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, Transfer
+from synth.ir import Message, Routing, Schedule, Transfer
 from synth.list_scheduler import Rule, Work, list_schedule
 from synth.milp.lp import solve_lp
 from synth.routing.packing import Column, Commodity, Network, Packing
 from synth.routing.rounding import Rounding
-from synth.timing import Message, busiest_link_us
+from synth.timing import busiest_link_us
 
 Floats = NDArray[np.float64]
 Tree = tuple[int, ...]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from synth.instance import Instance
-from synth.ir import Schedule, Send, Transfer, predecessors
+from synth.ir import Message, Schedule, Send, Transfer, predecessors
 from synth.list_scheduler import Work, list_schedule
-from synth.timing import TOLERANCE_US, Message, retime
+from synth.timing import TOLERANCE_US, retime
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from synth.instance import Instance
-from synth.ir import Schedule, Transfer
+from synth.ir import Message, Schedule, Transfer
 from synth.milp import Model, Solution, SolveOptions, SolveReport, linear_sum, solve, weighted_sum
 from synth.milp.model import Expression
 from synth.scheduling.scope import ROUNDING, Scope, transfers_of
-from synth.timing import Message, retime
+from synth.timing import retime
 
 #: What all messages together may add to the objective, as a share of the horizon: enough to prefer fewer, larger
 #: messages among equals, and no more than the gap at which a solve ends.

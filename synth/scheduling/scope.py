@@ -9,8 +9,7 @@ from functools import cached_property
 from itertools import combinations
 
 from synth.instance import Instance
-from synth.ir import Schedule, Transfer, predecessors
-from synth.timing import Message
+from synth.ir import Message, Schedule, Transfer, predecessors
 
 #: Times that differ by less than this share are equal (sums of a few hundred doubles keep 1e-13).
 ROUNDING = 1e-9

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synth.errors import CheckError
 from synth.instance import Demand, Instance
-from synth.ir import Routing, Schedule, Transfer
+from synth.ir import Message, Routing, Schedule, Transfer
 from synth.milp import SolveOptions
 from synth.ordering.orderer import Ordering
 from synth.reductions.symmetry import find_symmetries
@@ -20,7 +20,7 @@ from synth.routing.milp import TIE_SHARE, MilpRouting
 from synth.routing.relaxed import relaxed_cost, shortest_routing, tree_of
 from synth.scheduling.milp import TIE_SHARE as SCHEDULE_TIE_SHARE
 from synth.scheduling.milp import MilpScheduling
-from synth.timing import Message, check_routing, check_schedule, retime
+from synth.timing import check_routing, check_schedule, retime
 from synth.topology import Topology
 from tests.graphs import from_pairs, full, instance_of, line, mesh, ring, star
 

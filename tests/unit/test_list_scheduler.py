@@ -6,9 +6,8 @@ import pytest
 
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Message, Schedule
 from synth.list_scheduler import Rule, Work, list_schedule
-from synth.timing import Message
 from synth.topology import Device, DeviceKind, Topology
 from tests.graphs import both_ways, full, gpus, instance_of, line, star
 

@@ -7,12 +7,12 @@ import pytest
 from msccl_xml.model import Buffer
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Message, Schedule
 from synth.lowering import LoweringOptions, lower
 from synth.lowering.buffers import Layout, Slot, own_copies
 from synth.lowering.messages import multiplied, subchunk
 from synth.lowering.storage import ScratchPool
-from synth.timing import Message, retime
+from synth.timing import retime
 from tests import graphs
 from tests.schedules import tree_schedule
 

@@ -9,8 +9,9 @@ from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError
+from synth.ir import Message
 from synth.lowering import LoweringOptions, lower
-from synth.timing import Message, retime
+from synth.timing import retime
 from synth.verify import verify_algo
 from tests import graphs
 from tests.schedules import direct_schedule, tree_schedule

@@ -9,7 +9,7 @@ import pytest
 from msccl_xml.check import fused_runs
 from msccl_xml.model import Algo, Buffer, StepType
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Message, Schedule
 from synth.lowering import LoweringOptions, lower
 from synth.lowering.buffers import Layout, Slot
 from synth.lowering.deadlock import find_splits
@@ -18,7 +18,7 @@ from synth.lowering.messages import Message as Hop
 from synth.lowering.operations import Lane, Operation
 from synth.lowering.order import global_order, order_as_sent
 from synth.lowering.threadblocks import Owner
-from synth.timing import Message, retime
+from synth.timing import retime
 from synth.verify import verify_algo
 from tests import graphs
 from tests.schedules import tree_schedule

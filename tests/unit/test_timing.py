@@ -8,8 +8,8 @@ import pytest
 
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, Send, Transfer, predecessors
-from synth.timing import Message, Replay, busiest_link_us, check_routing, check_schedule, messages_of, retime
+from synth.ir import Message, Routing, Schedule, Send, Transfer, predecessors
+from synth.timing import Replay, busiest_link_us, check_routing, check_schedule, messages_of, retime
 from tests.graphs import both_ways, from_pairs, full, gpus, instance_of, line, star
 from tests.schedules import tree_schedule
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from synth.instance import Instance
-from synth.ir import Routing, Transfer
+from synth.ir import Message, Routing, Transfer
 from synth.ordering import SORT_KEYS, Ordering
 from synth.ordering.keys import Facts
-from synth.timing import Message, check_schedule, retime
+from synth.timing import check_schedule, retime
 from tests.graphs import instance_of, line, star
 
 CHUNK = 1e4  # keeps a link of 10 GB/s for 1 us

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from synth.instance import Instance
-from synth.ir import Routing, Transfer
+from synth.ir import Message, Routing, Transfer
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.reverse import reverse_messages, reverse_routing, reverse_schedule
-from synth.timing import Message, check_schedule, retime
+from synth.timing import check_schedule, retime
 from tests.graphs import instance_of, line
 
 CHUNK = 1e4  # keeps a link of 10 GB/s for 1 us

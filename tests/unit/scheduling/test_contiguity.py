@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Message, Schedule
 from synth.scheduling.contiguity import Contiguity
-from synth.timing import Message, check_schedule, retime
+from synth.timing import check_schedule, retime
 from synth.topology import Topology
 from tests.graphs import both_ways, gpus, instance_of, line
 from tests.schedules import tree_schedule

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, Transfer
+from synth.ir import Message, Routing, Schedule, Transfer
 from synth.milp import SolveOptions, Status
 from synth.ordering.orderer import Ordering
 from synth.routing.relaxed import shortest_routing
 from synth.scheduling.milp import MilpScheduling
-from synth.timing import Message, check_schedule, retime
+from synth.timing import check_schedule, retime
 from synth.topology import Topology
 from tests.graphs import dgx1, instance_of, line, ring, star
 
