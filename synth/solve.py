@@ -141,19 +141,19 @@ class Stages:
         twins = self.checks.twins(instance)
         if twins is not None:
             up_routing = mirror_routing(twins, down.routing)
-            up_ordered = mirror_schedule(twins, down_ordered)
+            ups = [mirror_schedule(twins, down_ordered)]
             if instance.reduce_us_per_byte:
                 # Sums take time, which the half that copies knows nothing of.
-                up_ordered, _ = self.ordering(instance.reversed(), up_routing)
+                ups.append(self.ordering(instance.reversed(), up_routing)[0])
         else:
             self.watch("routing")
             up = strategy(instance.reversed())
             up_routing = up.routing
-            up_ordered, _ = self._ordered(instance.reversed(), up)
+            ups = [self._ordered(instance.reversed(), up)[0]]
         routing = compose_routings(reverse_routing(up_routing), down.routing)
         self.checks.routing(instance, routing)
-        halves = compose_schedules(instance, reverse_schedule(instance, up_ordered), down_ordered)
-        composed = (halves, rule + ", reversed and composed")
+        halves = [compose_schedules(instance, reverse_schedule(instance, each), down_ordered) for each in ups]
+        composed = (min(halves, key=lambda half: half.makespan_us), rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
 
     def joint(self, instance: Instance) -> Solution:
