@@ -232,14 +232,18 @@ def is_large(collective: Collective) -> bool:
 
 
 def hierarchy_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
 ) -> list[Candidate]:
     """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of
-    few hops, and finer ones along either tree.
+    few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
         return []
+    if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
+        large = _large_candidates(instance, counts, buffer_bytes)
+        cuts = dict.fromkeys(each.count for each in (*large[2:], large[0]))
+        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]

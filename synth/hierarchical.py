@@ -13,13 +13,14 @@ from synth.boxes import Boxes
 from synth.collector import collector_paused
 from synth.errors import NoAnswerError
 from synth.instance import Instance
+from synth.interpreted import as_described, as_interpreted
 from synth.ordering import Ordering
-from synth.reductions.fold import Fold, fold
+from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.hierarchy import HierarchyRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
-from synth.timing import check_routing, check_schedule
+from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
@@ -27,29 +28,35 @@ _FEW_TRANSFERS = 3_000
 
 
 @collector_paused()
-def hierarchical(instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring") -> Solution:
+def hierarchical(
+    instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring", view: str | None = None
+) -> Solution:
     """The solution of an instance on a cluster of equal boxes; `stages` are those after routing, `pattern` is one of
-    `synth.routing.hierarchy.PATTERNS`.
+    `synth.routing.hierarchy.PATTERNS`, and `view` the protocol for whose connections messages are ordered, if any.
 
     Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
     """
-    folded = fold(instance, boxes)
+    seen = as_interpreted(instance, view) if view else instance
+    folded = fold(seen, replace(boxes, rotation=seen.symmetries[0]))
     if folded is None:
         raise NoAnswerError(
             f"--strategy hierarchy: {instance.topology.name}: its boxes cannot be rotated with their chunks"
         )
 
     def routed(shown: Instance) -> Routed:
-        routing, packing = HierarchyRouting(pattern)(shown, boxes)
+        routing, packing = HierarchyRouting(pattern)(as_described(shown), boxes)
         return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
-    schedule = folded.unfold(solution.schedule)
+    ordered = solution.schedule
+    solution = replace(solution, instance=instance, bound_us=None)
+    if view:
+        solution = replace(solution, interpreted=folded.unfold(ordered))
+        ordered = retime(merged(instance, boxes), messages_of(ordered))
+    schedule = folded.unfold(ordered)
     check_schedule(instance, schedule)
-    return replace(
-        solution, instance=instance, schedule=schedule, bound_us=None, folded=Folded(boxes, solution.schedule)
-    )
+    return replace(solution, schedule=schedule, folded=Folded(boxes, ordered))
 
 
 def _on_one_box(stages: Stages, folded: Fold, instance: Instance) -> Stages:

@@ -122,7 +122,9 @@ class Plan:
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-        boxed = hierarchy_candidates(instance, request.strategy, counts, size) if self._boxes_at(size) else []
+        by_time = request.by_time
+        boxes = self._boxes_at(size)
+        boxed = hierarchy_candidates(instance, request.strategy, counts, size, by_time=by_time) if boxes else []
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1))):
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1])

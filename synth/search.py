@@ -227,7 +227,7 @@ class Search:
         if boxed is None:
             return None
         try:
-            solution = hierarchical(*boxed, self._quick_stages, pattern)
+            solution = hierarchical(*boxed, self._quick_stages, pattern, candidate.view)
         except NoAnswerError:
             return None
         self.ledger.enter("scoring")
