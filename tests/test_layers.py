@@ -18,6 +18,7 @@ JUDGES = frozenset({"verify", "explain", "simulate", "execute"})
 #: Values and pure functions of values: they know nothing but each other.
 VALUES = frozenset(
     {
+        "additions",
         "boxes",
         "candidates",
         "check_links",

@@ -20,12 +20,6 @@ from synth.lowering.operations import Lane, Operation
 
 Program = dict[Lane, list[Operation]]
 
-#: A pair pays where this part of what the lesser of the two does is done in common. What is not, one threadblock does in turns
-#: that two would do at the same time; worse, a receive then waits behind a send that waits for something else, and so does
-#: whoever sends to it.
-_WORTHWHILE = 1.0
-
-
 class Owner(NamedTuple):
     """A threadblock of a rank."""
 
@@ -83,13 +77,19 @@ def _match(single: Program, recvs: list[Lane], sends: list[Lane], pairing: Pairi
 
 
 def _weight(received: list[Operation], sent: list[Operation], pairing: Pairing) -> int:
-    """Chunks that one step would both receive and send; 0 where there are too few to be worth a common threadblock."""
-    lesser = min(sum(operation.count for operation in received), sum(operation.count for operation in sent))
+    """Chunks that one step would both receive and send; 0 where a common threadblock would hold somebody up.
+
+    It holds nobody up where it first sends what is its own, then passes on what comes, and at the end receives what goes no
+    further. In any other order a receive waits behind a send that waits for something else, and so does whoever sends to it.
+    """
     here = {operation.position for operation in received}
     source = pairing.forwards.source
-    candidates = [op for op in sent if op.position in source and source[op.position].position in here]
-    if sum(op.count for op in candidates) < _WORTHWHILE * lesser:
+    if not any(operation.position in source and source[operation.position].position in here for operation in sent):
         return 0
     together = fuse(sorted([*received, *sent], key=lambda op: op.position), pairing.forwards, pairing.capacity)
-    common = sum(op.count for op in together if op.pops is not None and op.pushes is not None)
-    return common if common >= _WORTHWHILE * lesser else 0
+    first = next(place for place, operation in enumerate(together) if operation.pops is not None)
+    last = max(place for place, operation in enumerate(together) if operation.pushes is not None)
+    passed_on = together[first : last + 1]
+    if any(operation.pops is None or operation.pushes is None for operation in passed_on):
+        return 0
+    return sum(operation.count for operation in passed_on)
