@@ -67,7 +67,7 @@ _FEW_THREADBLOCKS = 12
 #: Buffers from which on other shapes are tried even if that is much work: below, it is latency that counts.
 _SHAPED_BYTES = 1 << 20
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
-_AS_SCHEDULED = 1.05
+_AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
 #: build takes no more.
 DEFAULT_THREADBLOCKS = 64
