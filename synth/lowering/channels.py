@@ -79,8 +79,7 @@ def deal_messages(
         used = f"{options.instances} with {numbering.width} channels each"
         raise NoAnswerError(f"--instances: {used}, expected at most {MAX_CHANNELS} channels in all")
     sends = _cut(schedule, parallel)
-    choose = _by_stage if options.staged else _choose_channels
-    chosen = choose(instance, sends, numbering)
+    chosen = _choose_channels(instance, sends, numbering)
     messages: list[Message] = []
     for send, channel in zip(sends, chosen, strict=True):
         path = instance.paths[send.path]
@@ -128,18 +127,4 @@ def _choose_channels(instance: Instance, sends: list[Send], numbering: ChannelMa
         loads[send.path, channel] += len(send.chunks)
         came_on.update({(path.dst, chunk): channel for chunk in send.chunks})
         chosen.append(channel)
-    return chosen
-
-
-def _by_stage(_: Instance, sends: list[Send], numbering: ChannelMap) -> list[int]:
-    """The channels of the sends: every path's sends, in order of start, in equal parts of its chunks."""
-    whole: Counter[int] = Counter()
-    for send in sends:
-        whole[send.path] += len(send.chunks)
-    begun: Counter[int] = Counter()
-    chosen = []
-    for send in sends:
-        channels = numbering.channels[send.path]
-        chosen.append(channels[begun[send.path] * len(channels) // whole[send.path]])
-        begun[send.path] += len(send.chunks)
     return chosen

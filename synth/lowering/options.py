@@ -34,10 +34,6 @@ class LoweringOptions:
     """Threadblocks of one gpu; all have to run at the same time, so the gpu's multiprocessors bound it."""
     channels: int | None = None
     """Parallel channels of every path; None: as many as its share of bandwidth needs."""
-    staged: bool = False
-    """Whether the channels of a path take its messages by turns of the schedule, the earliest on the first channel, or one by one.
-    A program that goes over its chunks tile after tile has early messages of one tile overlap late ones of the tile before only
-    where no threadblock has both."""
     min_bytes: int = 0
     max_bytes: int = 1 << 30
     name: str = ""

@@ -20,6 +20,7 @@ from synth.lowering.operations import Lane, Operation
 
 Program = dict[Lane, list[Operation]]
 
+
 class Owner(NamedTuple):
     """A threadblock of a rank."""
 

@@ -11,11 +11,11 @@ from synth.bounds import bound_of
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
 from synth.hierarchical import hierarchical
-from synth.lowering import LoweringOptions, lower
+from synth.lowering import LoweringOptions
 from synth.paths import find_paths
 from synth.routing.hierarchy import PATTERNS
 from synth.solve import Stages
-from synth.timing import check_schedule
+from synth.timing import check_schedule, messages_of
 from synth.topology import Device, DeviceKind, Topology, replicate
 from synth.verify import verify_algo
 from tests.graphs import both_ways, from_pairs
@@ -44,17 +44,24 @@ def clusters(draw: st.DrawFn) -> Topology:
     name=st.sampled_from([CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE]),
     count=st.integers(1, 3),
     pattern=st.sampled_from(sorted(PATTERNS)),
+    view=st.sampled_from([None, "Simple", "LL128"]),
 )
-@settings(max_examples=25, deadline=None)
-def test_what_the_hierarchy_makes_is_right(topology: Topology, name: CollectiveName, count: int, pattern: str) -> None:
+@settings(max_examples=40, deadline=None)
+def test_what_the_hierarchy_makes_is_right(
+    topology: Topology, name: CollectiveName, count: int, pattern: str, view: str | None
+) -> None:
     paths = find_paths(topology)
     collective = Collective(name, topology.num_ranks, count * topology.num_ranks)
     found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), pattern)
+    solution = hierarchical(*found, Stages(), pattern, view)
     check_schedule(found[0], solution.schedule)
+    if solution.interpreted is not None:
+        check_schedule(found[0], solution.interpreted)
+        assert sorted(messages_of(solution.interpreted)) == sorted(messages_of(solution.schedule))
+    assert (solution.interpreted is None) == (view is None)
     bound = bound_of(topology, Collective(name, topology.num_ranks, topology.num_ranks), paths)
     if name is not CollectiveName.ALLREDUCE:
         assert solution.schedule.makespan_us >= bound.time_us(SIZE) * (1 - 1e-6)
-    algo = lower(solution.instance, solution.schedule, LoweringOptions(max_threadblocks=200))
+    algo = solution.program(LoweringOptions(max_threadblocks=200))
     verify_algo(algo, collective)

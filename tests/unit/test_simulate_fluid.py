@@ -129,3 +129,18 @@ def test_a_flow_moves_exactly_its_bytes(network) -> None:
         fluid.stop(first)
         fluid.settle(now)
     assert moved == pytest.approx({flow: 10.0 + flow for flow in flows})
+
+
+def test_a_flow_that_goes_on_at_once_changes_nothing_for_the_others() -> None:
+    """Slice after slice of one sender: at the same moment one ends and the next begins, at the same rate."""
+    fluid = Fluid([10.0], [(0,), (0,)], [FAR, FAR])
+    fluid.start(0, 10.0, 0.0)
+    fluid.start(1, 30.0, 0.0)
+    fluid.settle(0.0)
+    fluid.stop(0)
+    fluid.start(0, 20.0, 2.0)
+    assert fluid.settle(2.0) == [0]
+    assert (fluid.end_us(0), fluid.end_us(1)) == (6.0, 6.0)
+    fluid.stop(0)
+    assert fluid.settle(4.0) == [1]
+    assert fluid.end_us(1) == 5.0
