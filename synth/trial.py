@@ -60,12 +60,20 @@ _WORTH_A_PROCESS = 10_000
 _LEADERS = 2
 _NEAR_LEADER = 1.05
 _SHAPES = ((4, 1), (0, 2))
+#: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
+#: behind the best with few.
+_LL_SHAPES = ((0, 2), (0, 4), (0, 8), (4, 2))
+_NEAR_LEADER_LL = 2.5
+#: What a message of a shape has to move at least: with less, more threadblocks gain nothing.
+_LEAST_MESSAGE_BYTES = 256
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
 _FEW_THREADBLOCKS = 12
-#: Buffers from which on other shapes are tried even if that is much work: below, it is latency that counts.
+#: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
+#: enough.
 _SHAPED_BYTES = 1 << 20
+_SMALL_SHAPES_WORK = 40_000
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
@@ -286,14 +294,19 @@ class Trial:
         plan: _Plan = {}
         for size in self.plan.looked_at:
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
-            leaders = sorted(timed, key=lambda contender: (timed[contender], contender.position))[:_LEADERS]
-            leaders = [leader for leader in leaders if timed[leader] <= timed[leaders[0]] * _NEAR_LEADER]
-            for leader in leaders:
-                most = _MOST_WORK if self._shape_matters(leader, size) else _WORTH_A_PROCESS
+            for leader in self._leaders(timed):
+                most = _MOST_WORK if self._shape_matters(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self._shapes(leader, size):
                     self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
         self.contenders += [contender for contender in plan if contender in self._times]
+
+    def _leaders(self, timed: dict[Contender, float]) -> list[Contender]:
+        """Of contenders with their times at a size, those worth another shape: the best few, and the best of LL."""
+        order = sorted(timed, key=lambda contender: (timed[contender], contender.position))
+        near = [contender for contender in order[:_LEADERS] if timed[contender] <= timed[order[0]] * _NEAR_LEADER]
+        low = [contender for contender in order if self.entry(contender).protocol == "LL"][:1]
+        return [*near, *(c for c in low if c not in near and timed[c] <= timed[order[0]] * _NEAR_LEADER_LL)]
 
     def _shape_matters(self, leader: Contender, size: int) -> bool:
         """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
@@ -314,8 +327,11 @@ class Trial:
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
+        usual = _LL_SHAPES if entry.protocol == "LL" else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
-        for channels, instances in (*_SHAPES, *more):
+        for channels, instances in dict.fromkeys((*usual, *more)):
+            if instances > 1 and entry.solution.chunk_bytes(size) < _LEAST_MESSAGE_BYTES * instances:
+                continue
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances
             )
