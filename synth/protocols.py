@@ -13,10 +13,12 @@ from synth.constants import Constants, ProtocolConstants
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.paths import Path, PathKind, find_paths, kind_of
-from synth.topology import Topology
+from synth.topology import DeviceKind, Topology
 
 #: Where microsoft/msccl chooses LL128 by itself (NCCL 2.12, ncclTopoTuneModel): all GPUs are of the one or all of the other.
 _LL128_ARCHS = frozenset({"sm_70", "sm_80"})
+#: Those that only NCCL after 2.12 lists beside them.
+_LATER_LL128_ARCHS = frozenset({"sm_90", "sm_100"})
 
 
 def under_protocol(instance: Instance, name: str) -> Instance:
@@ -38,15 +40,32 @@ def _path(topology: Topology, path: Path, protocol: ProtocolConstants) -> Path:
 def ll128_is_safe(topology: Topology, paths: Sequence[Path] | None = None) -> bool:
     """Whether a file in LL128 is chosen on this machine without being asked for, and the hardware keeps what LL128 builds on.
 
-    LL128 relies on 128 bytes arriving as one, which NCCL vouches for between GPUs that are all sm_70 or all sm_80 (a mixture is
-    not) and over NVLink; elsewhere, an H100 too, microsoft/msccl needs NCCL_PROTO to name it. So: one node, every path NVLink.
+    microsoft/msccl takes it on GPUs that are all sm_70 or all sm_80; elsewhere, on an H100 too, NCCL_PROTO has to name it.
     `paths` are the topology's, or those that an algorithm uses, for callers that have them; found where left out.
     """
     archs = {gpu.arch for gpu in topology.gpus}
-    if len(archs) != 1 or not archs <= _LL128_ARCHS or topology.num_nodes != 1:
+    return archs <= _LL128_ARCHS and keeps_lines(topology, paths)
+
+
+def keeps_lines(topology: Topology, paths: Sequence[Path] | None = None) -> bool:
+    """Whether 128 bytes that leave a GPU arrive as one, which LL128 relies on; `paths` as in `ll128_is_safe`.
+
+    NCCL vouches for it between GPUs that are all sm_70, all sm_80, all sm_90 or all sm_100 (a mixture is not), over NVLink inside a
+    node, and from node to node over NICs that only PCIe switches part from their GPUs (tuning.cc: typeIntra <= PATH_NVL,
+    typeInter <= PATH_PXB).
+    """
+    archs = {gpu.arch for gpu in topology.gpus}
+    if len(archs) != 1 or not archs <= _LL128_ARCHS | _LATER_LL128_ARCHS:
         return False
     try:
         used = find_paths(topology) if paths is None else paths
     except NoAnswerError:
         return False
-    return all(kind_of(topology, path) is PathKind.NVLINK for path in used)
+    return all(_keeps_lines(topology, path) for path in used)
+
+
+def _keeps_lines(topology: Topology, path: Path) -> bool:
+    kind = kind_of(topology, path)
+    if kind is not PathKind.NETWORK or topology.gpus[path.src].node == topology.gpus[path.dst].node:
+        return kind is PathKind.NVLINK
+    return all(topology.by_id[topology.links[link].dst].kind is not DeviceKind.CPU for link in path.links)

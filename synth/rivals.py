@@ -1,4 +1,6 @@
-"""What rings, trees and others' algorithms take on a machine, each in its best protocol on its best number of channels."""
+"""What rings, trees and others' algorithms take on a machine, each in the best protocol that NCCL would run there, on its best
+number of channels.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from synth.collective import CollectiveName
 from synth.constants import PROTOCOLS, Constants
 from synth.errors import InputError, NoAnswerError
 from synth.paths import Path, find_paths
+from synth.protocols import keeps_lines
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
 from synth.topology import Topology
@@ -69,11 +72,16 @@ class Rivals:
     def _by_pair(self) -> Paths:
         return paths_by_pair(self.topology) if self.by_pair is None else self.by_pair
 
+    @cached_property
+    def _protocols(self) -> tuple[str, ...]:
+        """Those that NCCL would take: LL128 is not for every machine."""
+        return tuple(each for each in PROTOCOLS if each != "LL128" or keeps_lines(self.topology, self._paths))
+
     def _variants(self, name: str, sizes: Sequence[int]) -> list[Algo]:
-        """The baseline in every protocol and number of copies, built for the smallest and the largest size."""
+        """The baseline in every such protocol and number of copies, built for the smallest and the largest size."""
         variants: list[Algo] = []
         refusals: list[NoAnswerError | InputError] = []
-        for protocol in PROTOCOLS:
+        for protocol in self._protocols:
             try:
                 for built in self._copies(name, protocol, (sizes[0], sizes[-1])):
                     variants += [algo for algo in built if algo not in variants]

@@ -12,7 +12,7 @@ from synth.constants import Constants, Generation
 from synth.errors import InputError
 from synth.inputs.load import load_topology
 from synth.paths import find_paths
-from synth.protocols import ll128_is_safe, under_protocol
+from synth.protocols import keeps_lines, ll128_is_safe, under_protocol
 from synth.topology import Device, DeviceKind, Link, Topology, replicate
 from tests.graphs import gpus, instance_of, line, star, two_boxes
 
@@ -104,7 +104,8 @@ def test_estimates_are_those_of_the_gpus() -> None:
         (with_archs(star(4), ["sm_80", ""]), False),
         (line(3), False),
         (with_archs(star(4), ["sm_86"]), False),
-        (replicate(load_topology("dgx-a100"), 2), False),
+        (replicate(load_topology("dgx-a100"), 2), True),
+        (replicate(load_topology("a100x4"), 2), False),
         (load_topology("pcie8-1nic"), False),
         (with_archs(over_a_switch_of(DeviceKind.PCIE_SWITCH, "pcie"), ["sm_80"]), False),
         (with_archs(over_a_switch_of(DeviceKind.NIC, "pcie"), ["sm_80"]), False),
@@ -114,6 +115,12 @@ def test_estimates_are_those_of_the_gpus() -> None:
 )
 def test_where_ll128_is_safe(topology: Topology, safe: bool) -> None:
     assert ll128_is_safe(topology) is safe
+
+
+def test_nccl_runs_ll128_on_later_gpus_too() -> None:
+    assert keeps_lines(load_topology("dgx-h100"))
+    assert not keeps_lines(load_topology("mi250"))
+    assert not keeps_lines(with_archs(star(4), ["sm_86"]))
 
 
 def test_only_the_paths_in_question_count_for_ll128() -> None:
