@@ -38,6 +38,8 @@ _SCHEDULE_PRICE = 50.0
 #: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
 #: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken.
 _TIME_PRICE = 0.05
+#: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
+_THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 4
 _PROMISING = 1.35
@@ -359,7 +361,7 @@ class Trial:
             if taken is None:
                 near = min(known, key=lambda other: (abs(other.bit_length() - size.bit_length()), other))
                 taken = estimate_us * known[near] / entry.times_us[near]
-            costs[size] = taken * self._price(entry, size)
+            costs[size] = taken * self._price(contender, size)
         return costs
 
     def _refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
@@ -373,17 +375,18 @@ class Trial:
             wanted[contender] = sorted({*wanted.get(contender, []), *(size for size in near if size in served)})
         self._carry_out(wanted)
         for contender, sizes in wanted.items():
-            entry = self.entry(contender)
-            known = {size: self.time_us(contender, size) * self._price(entry, size) for size in sizes}
+            known = {size: self.time_us(contender, size) * self._price(contender, size) for size in sizes}
             costs[self.contenders.index(contender)] = known
         return costs
 
-    def _price(self, entry: Scored, size: int) -> float:
-        """What a time counts for: more than itself where some other schedule is better."""
+    def _price(self, contender: Contender, size: int) -> float:
+        """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy."""
+        entry = self.entry(contender)
         excess = entry.schedules_us[size] / self.best_us[size] - 1
         if not self.request.by_time:
             return 1 + _SCHEDULE_PRICE * max(0.0, excess - _SCHEDULE_SLACK)
-        return 1 + _TIME_PRICE * min(1.0, excess)
+        threadblocks = max(len(gpu.threadblocks) for gpu in self.algo(contender).gpus)
+        return 1 + _TIME_PRICE * min(1.0, excess) + _THREADBLOCK_PRICE * threadblocks
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
