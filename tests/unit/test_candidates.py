@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from synth.candidates import (
     CONNECTION_BOUND_BYTES,
+    LARGE_VIEW,
     LATENCY_BOUND_BYTES,
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
     anchors,
     candidates,
+    hierarchy_candidates,
     lean_candidates,
     transfers_of,
     with_count,
@@ -20,7 +22,7 @@ from synth.candidates import (
 )
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.routing.trees import TreesRouting
-from tests.graphs import full, instance_of, ring
+from tests.graphs import full, instance_of, ring, star
 
 POWERS = tuple(1 << k for k in range(9))
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -133,3 +135,31 @@ def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, 
     for candidate in tried:
         limit = MAX_GREEDY_TRANSFERS if candidate.strategy == "greedy" else MAX_TRANSFERS
         assert transfers_of(with_count(instance.collective, candidate.count)) <= limit
+
+
+@pytest.mark.parametrize("ranks", [4, 8, 16, 32])
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_large_buffers_are_cut_for_tiles(name: str, ranks: int) -> None:
+    """The finest that is worth it for links and for connections, another cut for connections, and one piece for each rank."""
+    instance = instance_of(star(ranks), name)
+    tried = lean_candidates(instance, POWERS, GB, single=True)
+    counts = [candidate.count for candidate in tried]
+    assert [candidate.view for candidate in tried] == [LARGE_VIEW, None, *[LARGE_VIEW] * (len(tried) - 2)]
+    assert counts[:2] == worthwhile_counts(instance, POWERS, GB, 1) * 2
+    shares = 1 if name == "allreduce" else ranks
+    assert counts[-1] * shares == ranks
+    for count in counts:
+        assert transfers_of(with_count(instance.collective, count)) <= 16_000
+        # Finer than what is worth it anyway only while two chunks fill a tile.
+        assert count <= counts[0] or GB / (count * shares) >= MB
+
+
+def test_equal_boxes_are_cut_as_packings_are_for_large_buffers() -> None:
+    instance = instance_of(star(16), "allgather")
+    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True)
+    packed = {candidate.count for candidate in lean_candidates(instance, POWERS, GB, single=True)}
+    assert {candidate.count for candidate in tried} == packed
+    assert {(candidate.strategy, candidate.view) for candidate in tried} == {("hierarchy-ring", LARGE_VIEW)}
+    assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, MB, by_time=True)} == {None}
+    assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, GB, by_time=False)} == {None}
+    assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []

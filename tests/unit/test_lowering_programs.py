@@ -161,6 +161,20 @@ def test_a_ring_of_long_messages_is_opened_at_one_rank() -> None:
     assert all(any(tb.send >= 0 and tb.recv >= 0 for tb in gpu.threadblocks) for gpu in roomy.gpus)
 
 
+@pytest.mark.parametrize(("own_first", "joint"), [(True, 1), (False, 0)])
+def test_a_threadblock_passes_on_what_comes_unless_it_would_hold_somebody_up(own_first: bool, joint: int) -> None:
+    """The middle of a line sends its own chunk first, or only after it has passed the other on: then two threadblocks do it."""
+    instance = graphs.instance_of(graphs.line(3), "allgather", 1)
+    over = {(path.src, path.dst): path.index for path in instance.paths}
+    right = [Message((0,), over[0, 1]), Message((0,), over[1, 2])]
+    own = [Message((1,), over[1, 2])]
+    left = [Message((2,), over[2, 1]), Message((1,), over[1, 0]), Message((2,), over[1, 0])]
+    schedule = retime(instance, [*own, *right, *left] if own_first else [*right, *own, *left])
+    algo = lower(instance, schedule, LoweringOptions(channels=1))
+    verify_algo(algo, instance.collective)
+    assert sum((tb.recv, tb.send) == (0, 2) for tb in algo.gpus[1].threadblocks) == joint
+
+
 def _operation(kind: StepType, position: int, lane: Lane, piece: tuple[int, int]) -> Operation:
     ends = {"pops": piece} if kind is StepType.RECV else {"pushes": piece}
     slot = Slot(Buffer.SCRATCH, position)

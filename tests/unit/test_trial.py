@@ -45,18 +45,32 @@ def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
 
 
 def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedule() -> None:
-    """A schedule that is longer than the best by some share has to be faster in simulation by a twentieth of that share."""
+    """A schedule that is longer than the best by some share has to be faster in simulation by a twentieth of that share, and 64
+    threadblocks a GPU count as two hundredths of the time.
+    """
     trial = trial_of(ring(4), "allgather", 8 * MB, 8 * MB)
     (segment,) = trial.segments(4)
     chosen = trial.contenders[segment.candidate]
 
     def cost(contender: Contender) -> float:
         excess = trial.entry(contender).schedules_us[8 * MB] / trial.best_us[8 * MB] - 1
-        return trial.simulated_us(contender)[8 * MB] * (1 + 0.05 * min(1.0, excess))
+        threadblocks = max(len(gpu.threadblocks) for gpu in trial.algo(contender).gpus)
+        return trial.simulated_us(contender)[8 * MB] * (1 + 0.05 * min(1.0, excess) + 0.02 * threadblocks / 64)
 
     simulated = [contender for contender in trial.contenders if trial.simulated_us(contender)]
     assert len(simulated) > 1
     assert cost(chosen) == pytest.approx(min(map(cost, simulated)))
+
+
+def test_ll_is_tried_on_many_threadblocks() -> None:
+    """One of LL's threadblocks moves a tenth of what others do: with a few it would never be near the best."""
+    trial = trial_of(full(4, GBps=100.0), "reduce-scatter", 256 * KB, 256 * KB)
+    assert trial.segments(4)
+    low = [contender for contender in trial.contenders if trial.entry(contender).protocol == "LL"]
+    times = {contender: trial.simulated_us(contender)[256 * KB] for contender in low if trial.simulated_us(contender)}
+    few = min(time for contender, time in times.items() if contender.instances == 1 and not contender.channels)
+    many = min(time for contender, time in times.items() if contender.instances >= 4)
+    assert many < few
 
 
 def test_by_schedule_a_worse_one_is_never_chosen() -> None:
