@@ -49,14 +49,14 @@ def hierarchical(
         return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
-    ordered = solution.schedule
-    solution = replace(solution, instance=instance, bound_us=None)
+    one = Folded(boxes, solution.schedule)
     if view:
-        solution = replace(solution, interpreted=folded.unfold(ordered))
-        ordered = retime(merged(instance, boxes), messages_of(ordered))
-    schedule = folded.unfold(ordered)
+        timed = retime(merged(instance, boxes), messages_of(solution.schedule))
+        one = Folded(boxes, timed, solution.schedule)
+    schedule = folded.unfold(one.schedule)
     check_schedule(instance, schedule)
-    return replace(solution, schedule=schedule, folded=Folded(boxes, ordered))
+    interpreted = folded.unfold(one.interpreted) if one.interpreted else None
+    return replace(solution, instance=instance, schedule=schedule, bound_us=None, folded=one, interpreted=interpreted)
 
 
 def _on_one_box(stages: Stages, folded: Fold, instance: Instance) -> Stages:

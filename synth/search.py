@@ -312,8 +312,8 @@ class Clock:
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         self.instance = self._timed(solution.instance)
-        schedule = solution.folded.schedule if solution.folded else solution.interpreted or solution.schedule
-        self.replay = Replay(self.instance, messages_of(schedule))
+        one = solution.folded or solution
+        self.replay = Replay(self.instance, messages_of(one.interpreted or one.schedule))
         self.interpreted: dict[str, tuple[Instance, Replay]] = {}
 
     def time_us(self, size_bytes: int) -> float:

@@ -55,6 +55,8 @@ class Folded:
 
     boxes: Boxes
     schedule: Schedule
+    interpreted: Schedule | None = None
+    """As in `Solution`."""
 
     def instance(self, instance: Instance) -> Instance:
         """The instance on which this schedule is timed, from the whole one or a view of it, whose first symmetry is the rotation."""

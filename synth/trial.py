@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
-from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.candidates import CONNECTION_BOUND_BYTES, HIERARCHIES
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -49,10 +49,10 @@ _PROMISING_LARGE = 1.06
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
 #: shares links is simulated together), times as many as there are GPUs for every so many, and transfers of those that are made.
-_MOST_WORK = 200_000
+_MOST_WORK = 400_000
 _USUAL_RANKS = 8
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
-_OPENING_SHARE = 0.5
+_OPENING_SHARE = 0.25
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
 _LOWERING_WORK = 2
 #: Work from which on it is spread over processes: below, it ends within a second.
@@ -62,6 +62,8 @@ _WORTH_A_PROCESS = 10_000
 _LEADERS = 2
 _NEAR_LEADER = 1.05
 _SHAPES = ((4, 1), (0, 2))
+#: The same where bandwidth alone counts: as many channels as that needs are there already.
+_LARGE_SHAPES = ((0, 2),)
 #: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
 #: behind the best with few.
 _LL_SHAPES = ((0, 2), (0, 4), (0, 8), (4, 2))
@@ -212,7 +214,9 @@ class Trial:
         ranked = {size: self._ranked(size) for size in self.plan.looked_at}
         first: _Plan = {}
         for size in self.plan.looked_at:
-            for contender in ranked[size].all[:1]:
+            large = size > CONNECTION_BOUND_BYTES
+            boxed = [contender for contender in ranked[size].all if large and self._is_boxed(contender)]
+            for contender in (*ranked[size].all[:1], *boxed[:1]):
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
@@ -226,6 +230,10 @@ class Trial:
             for contender in ranked[size].all:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
+
+    def _is_boxed(self, contender: Contender) -> bool:
+        """Whether it was made for one of several equal boxes: estimates of those and of packings are not equally right."""
+        return self.entry(contender).candidate.strategy in HIERARCHIES
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> None:
         """Plan to simulate the contender at the size if that much work is left."""
@@ -243,7 +251,9 @@ class Trial:
             solution = self.scored[position].solution
             sends, paths = solution.schedule.sends, solution.instance.paths
             crossings = sum(len(paths[send.path].links) for send in sends)
-            crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
+            if self.scored[position].candidate.strategy not in HIERARCHIES:
+                # Between equal boxes few messages share links with those of other boxes.
+                crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
             self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
         return self._efforts[position]
 
@@ -329,7 +339,7 @@ class Trial:
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
         if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
-        usual = _LL_SHAPES if entry.protocol == "LL" else _SHAPES
+        usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if size > CONNECTION_BOUND_BYTES else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         for channels, instances in dict.fromkeys((*usual, *more)):
             if instances > 1 and entry.solution.chunk_bytes(size) < _LEAST_MESSAGE_BYTES * instances:
