@@ -216,7 +216,7 @@ class Trial:
         for size in self.plan.looked_at:
             large = size > CONNECTION_BOUND_BYTES
             boxed = [contender for contender in ranked[size].all if large and self._is_boxed(contender)]
-            for contender in (*ranked[size].all[:1], *boxed[:1]):
+            for contender in dict.fromkeys((*ranked[size].all[:1], *boxed[:1])):
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
