@@ -11,6 +11,16 @@ class SynthError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # An exception that comes from another process is made anew by its constructor from its message alone, unless told otherwise.
+        return _made_anew, (type(self), self.args, vars(self))
+
+
+def _made_anew(kind: type[SynthError], args: tuple[object, ...], state: dict[str, object]) -> SynthError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(state)
+    return error
+
 
 class InputError(SynthError):
     """Something that was given is wrong: mend the named field of the named file (or option) and run again.
@@ -24,10 +34,6 @@ class InputError(SynthError):
         self.value = value
         self.expected = expected
         super().__init__(": ".join(part for part in (source, field, f"{_shown(value)}, expected {expected}") if part))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions are made anew from their message alone when they come from another process, unless told otherwise.
-        return type(self), (self.source, self.field, self.value, self.expected)
 
 
 class NoAnswerError(SynthError):
@@ -55,9 +61,6 @@ class CheckError(SynthError):
         self.witness = witness
         shown = "".join(f"\n  {item}" for item in witness[:10])
         super().__init__(f"{stage}: {problem}{shown}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stage, self.problem, self.witness)
 
 
 def _shown(value: object) -> str:

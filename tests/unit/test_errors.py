@@ -7,6 +7,8 @@ import pickle
 import pytest
 
 from synth.errors import CheckError, InputError, NoAnswerError, SynthError
+from synth.execute.errors import HangError
+from synth.verify import VerifyError
 from synth.workers import in_parallel
 
 
@@ -16,6 +18,8 @@ from synth.workers import in_parallel
         InputError("topo.json", "links[3].GBps", -1, "a number above 0"),
         CheckError("routing", "a transfer happens twice", ((0, 1),)),
         NoAnswerError("gpu3 has no link"),
+        VerifyError("the result is wrong", ("gpu0: chunk 1",)),
+        HangError(5.0, ["rank 0 waits for rank 1"]),
     ],
     ids=lambda error: type(error).__name__,
 )
