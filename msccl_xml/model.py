@@ -145,6 +145,11 @@ class Algo:
     nthreads: int | None = None
     extra: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def threadblocks(self) -> int:
+        """Threadblocks of the gpu that has the most."""
+        return max((len(gpu.threadblocks) for gpu in self.gpus), default=0)
+
     def steps(self) -> Iterator[tuple[Gpu, Threadblock, int, Step]]:
         """Every step with its gpu, threadblock and number, in file order."""
         for gpu in self.gpus:

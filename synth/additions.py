@@ -17,8 +17,7 @@ class Additions:
     def __init__(self, instance: Instance) -> None:
         self.active = instance.reduce_us_per_byte > 0 and instance.collective.combining
         self._us_per_chunk = instance.chunk_bytes * instance.reduce_us_per_byte
-        self._src = [path.src for path in instance.paths]
-        self._dst = [path.dst for path in instance.paths]
+        self._paths = instance.paths
         self._backwards = instance.backwards
         self._until_us: dict[tuple[int, int], float] = {}
 
@@ -53,5 +52,6 @@ class Additions:
         return len(message.chunks) * self._us_per_chunk
 
     def _places(self, message: Message) -> list[tuple[int, int]]:
-        rank = (self._dst if message.reduce else self._src)[message.path]
+        path = self._paths[message.path]
+        rank = path.dst if message.reduce else path.src
         return [(rank, chunk) for chunk in message.chunks]

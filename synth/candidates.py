@@ -66,6 +66,11 @@ class Candidate:
     anchor_bytes: int
     view: str | None = None
 
+    @property
+    def boxed(self) -> bool:
+        """Whether one of several equal boxes is solved, for all of them."""
+        return self.strategy in HIERARCHIES
+
 
 def anchors(min_bytes: int, max_bytes: int, count: int = 4) -> tuple[int, ...]:
     """Buffer sizes to solve at, ascending: the largest, and down in equal ratios towards the smallest, as powers of two."""
@@ -117,8 +122,8 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     """Of what could be solved for an interpreter at one buffer size, what decides in practice; `single` where that size is all
     that is asked for.
 
-    Packings, for links alone and for connections, cut as finely as is worth it; below what is bound by bandwidth alone a coarse
-    cut, too, since every message costs a step; and where latency rules the coarsest, and one piece for every rank to reduce.
+    Below what is bound by bandwidth alone: packings cut as finely as is worth it, and coarsely, since every message costs a step;
+    and where latency rules the coarsest, and one piece for every rank to reduce. Above: `_large_candidates`.
     """
     if buffer_bytes > CONNECTION_BOUND_BYTES:
         return _large_candidates(instance, counts, buffer_bytes)
@@ -156,22 +161,28 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose threadblocks have
     fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
     """
-    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     if direct(instance.collective):
+        finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
         return [Candidate("flow", finest, buffer_bytes, view) for view in (None, LARGE_VIEW)]
-    shares = instance.num_ranks if instance.collective.name in SHARED else 1
+    finest, *others = _large_cuts(instance, counts, buffer_bytes)
+    seen = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
+    return [seen[0], Candidate("trees", finest, buffer_bytes), *seen[1:]]
+
+
+def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
+    """The finest cut that is worth it, and the others of `_large_candidates`."""
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    cuts = {count: with_count(instance.collective, count) for count in counts}
     finer = [
         count
-        for count in counts
+        for count, cut in cuts.items()
         if finest < count
-        and 2 * buffer_bytes >= count * shares * _TILE_BYTES
-        and transfers_of(with_count(instance.collective, count)) <= _MAX_FINE_TRANSFERS
+        and 2 * cut.chunk_bytes(buffer_bytes) >= _TILE_BYTES
+        and transfers_of(cut) <= _MAX_FINE_TRANSFERS
     ]
     half = [count for count in counts if 2 * count <= finest]
-    each = [count for count in counts if count * shares >= instance.num_ranks][:1]
-    chosen = dict.fromkeys((finest, *(finer or half)[-1:], *each))
-    seen = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in chosen]
-    return [seen[0], Candidate("trees", finest, buffer_bytes), *seen[1:]]
+    each = [count for count, cut in cuts.items() if cut.chunks >= instance.num_ranks]
+    return list(dict.fromkeys((finest, *(finer or half)[-1:], *each[:1])))
 
 
 def candidates(
@@ -241,9 +252,8 @@ def hierarchy_candidates(
     if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
         return []
     if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
-        large = _large_candidates(instance, counts, buffer_bytes)
-        cuts = dict.fromkeys(each.count for each in (*large[2:], large[0]))
-        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
+        finest, *others = _large_cuts(instance, counts, buffer_bytes)
+        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in (*others, finest)]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]

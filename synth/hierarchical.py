@@ -45,7 +45,7 @@ def hierarchical(
         )
 
     def routed(shown: Instance) -> Routed:
-        routing, packing = HierarchyRouting(pattern)(as_described(shown), boxes)
+        routing, packing = HierarchyRouting(pattern)(as_described(shown) if view else shown, boxes)
         return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)

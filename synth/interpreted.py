@@ -83,8 +83,13 @@ def as_described(instance: Instance) -> Instance:
         occupied = tuple(occupancy for _, occupancy in both)
         paths.append(replace(path, links=own, occupancy=occupied, message_us_per_byte=0.0))
     symmetries = tuple(replace(symmetry, links=symmetry.links[:kept]) for symmetry in instance.symmetries)
-    described = replace(instance, topology=replace(instance.topology, links=links), paths=tuple(paths))
-    return replace(described, symmetries=symmetries, reduce_us_per_byte=0.0)
+    return replace(
+        instance,
+        topology=replace(instance.topology, links=links),
+        paths=tuple(paths),
+        symmetries=symmetries,
+        reduce_us_per_byte=0.0,
+    )
 
 
 def _path(path: Path, back_us: float, link: int, protocol: ProtocolConstants, channels: int) -> Path:

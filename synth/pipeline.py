@@ -116,7 +116,7 @@ def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: i
         chunks_per_rank=entry.solution.collective.per_rank,
         instances=instances,
         channels=algo.nchannels,
-        threadblocks=max(len(gpu.threadblocks) for gpu in algo.gpus),
+        threadblocks=algo.threadblocks,
         steps=max(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks),
         strategy=entry.candidate.strategy,
     )

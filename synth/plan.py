@@ -105,7 +105,7 @@ class Plan:
         by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
         ends = (by_size[0], by_size[-1])
-        boxed = [each[0] for each in ends if each and each[0].strategy in HIERARCHIES]
+        boxed = [each[0] for each in ends if each and each[0].boxed]
         return _once([*boxed, *self._known(sizes[-1]), *turns])
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
@@ -113,7 +113,7 @@ class Plan:
         range, since what is best at one end is far from it at the other.
         """
         ends = 1 if self.request.single_size else 2
-        return max(1, sum(each.strategy in HIERARCHIES for each in planned[:ends]))
+        return max(1, sum(each.boxed for each in planned[:ends]))
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
@@ -203,5 +203,5 @@ def _once(planned: Sequence[Candidate]) -> list[Candidate]:
     """Each candidate once, and over equal boxes each cut once: what is solved at one size there serves all."""
     kept: dict[object, Candidate] = {}
     for each in planned:
-        kept.setdefault((each.strategy, each.count) if each.strategy in HIERARCHIES else each, each)
+        kept.setdefault((each.strategy, each.count) if each.boxed else each, each)
     return list(kept.values())

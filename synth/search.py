@@ -154,7 +154,7 @@ class Search:
     def _worth_scoring(self, candidate: Candidate) -> Sequence[int]:
         """The sizes near the one that the candidate was solved at; all, where sizes did not matter to it."""
         anchor_bytes = candidate.anchor_bytes
-        if candidate.strategy in BASELINES or candidate.strategy in HIERARCHIES:
+        if candidate.strategy in BASELINES or candidate.boxed:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
@@ -198,7 +198,7 @@ class Search:
             except NoAnswerError:
                 return None
         self.ledger.enter("topology")
-        if candidate.strategy in HIERARCHIES:
+        if candidate.boxed:
             return self._hierarchy(candidate)
         instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())

@@ -149,9 +149,10 @@ class Stages:
                 ups.append(self.ordering(instance.reversed(), up_routing)[0])
         else:
             self.watch("routing")
-            up = strategy(instance.reversed())
+            backwards = instance.reversed()
+            up = strategy(backwards)
             up_routing = up.routing
-            ups = [self._ordered(instance.reversed(), up)[0]]
+            ups = [self._ordered(backwards, up)[0]]
         routing = compose_routings(reverse_routing(up_routing), down.routing)
         self.checks.routing(instance, routing)
         halves = [compose_schedules(instance, reverse_schedule(instance, each), down_ordered) for each in ups]

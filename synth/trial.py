@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
-from synth.candidates import CONNECTION_BOUND_BYTES, HIERARCHIES
+from synth.candidates import CONNECTION_BOUND_BYTES
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -48,7 +48,8 @@ _PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 100_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
-#: shares links is simulated together), times as many as there are GPUs for every so many, and transfers of those that are made.
+#: shares links is simulated together), and transfers of those that are made. Messages count as often as there are so many GPUs:
+#: the more there are, the more share links.
 _MOST_WORK = 400_000
 _USUAL_RANKS = 8
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
@@ -214,8 +215,10 @@ class Trial:
         ranked = {size: self._ranked(size) for size in self.plan.looked_at}
         first: _Plan = {}
         for size in self.plan.looked_at:
-            large = size > CONNECTION_BOUND_BYTES
-            boxed = [contender for contender in ranked[size].all if large and self._is_boxed(contender)]
+            boxed: list[Contender] = []
+            if size > CONNECTION_BOUND_BYTES:
+                # Estimates of these and of packings are not equally right.
+                boxed = [contender for contender in ranked[size].all if self.entry(contender).candidate.boxed]
             for contender in dict.fromkeys((*ranked[size].all[:1], *boxed[:1])):
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
@@ -230,10 +233,6 @@ class Trial:
             for contender in ranked[size].all:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
-
-    def _is_boxed(self, contender: Contender) -> bool:
-        """Whether it was made for one of several equal boxes: estimates of those and of packings are not equally right."""
-        return self.entry(contender).candidate.strategy in HIERARCHIES
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> None:
         """Plan to simulate the contender at the size if that much work is left."""
@@ -251,7 +250,7 @@ class Trial:
             solution = self.scored[position].solution
             sends, paths = solution.schedule.sends, solution.instance.paths
             crossings = sum(len(paths[send.path].links) for send in sends)
-            if self.scored[position].candidate.strategy not in HIERARCHIES:
+            if not self.scored[position].candidate.boxed:
                 # Between equal boxes few messages share links with those of other boxes.
                 crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
             self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
@@ -328,7 +327,7 @@ class Trial:
 
     def _is_narrow(self, contender: Contender) -> bool:
         """Whether its GPUs have few threadblocks each."""
-        return max(len(gpu.threadblocks) for gpu in self.algo(contender).gpus) <= _FEW_THREADBLOCKS
+        return self.algo(contender).threadblocks <= _FEW_THREADBLOCKS
 
     def _shapes(self, leader: Contender, size: int) -> Iterator[Contender]:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
@@ -395,8 +394,7 @@ class Trial:
         excess = entry.schedules_us[size] / self.best_us[size] - 1
         if not self.request.by_time:
             return 1 + _SCHEDULE_PRICE * max(0.0, excess - _SCHEDULE_SLACK)
-        threadblocks = max(len(gpu.threadblocks) for gpu in self.algo(contender).gpus)
-        return 1 + _TIME_PRICE * min(1.0, excess) + _THREADBLOCK_PRICE * threadblocks
+        return 1 + _TIME_PRICE * min(1.0, excess) + _THREADBLOCK_PRICE * self.algo(contender).threadblocks
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request

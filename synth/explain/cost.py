@@ -39,7 +39,7 @@ def cost_of(algo: Algo, largest_bytes: int, topology: Topology | None) -> Cost:
     busiest = min(nics, key=lambda nic: (-nics[nic], nic), default=None)
     chunks = max((gpu.scratch_chunks for gpu in algo.gpus), default=0)
     return Cost(
-        threadblocks=max((len(gpu.threadblocks) for gpu in algo.gpus), default=0),
+        threadblocks=algo.threadblocks,
         channels=algo.nchannels,
         steps=max((len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks), default=0),
         connections_per_gpu=max(ends.values(), default=0),

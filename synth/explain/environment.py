@@ -70,7 +70,7 @@ def _msccl_caveats(header: Header) -> list[str]:
 
 def _structure_caveats(runtime: str, algo: Algo) -> list[str]:
     told = []
-    most = max((len(gpu.threadblocks) for gpu in algo.gpus), default=0)
+    most = algo.threadblocks
     small = [f"{name} ({count})" for name, count in _MULTIPROCESSORS if count < most]
     if small:
         told.append(f"{most} threadblocks do not fit the multiprocessors of {', '.join(small)}: it would hang there")

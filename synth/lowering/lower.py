@@ -52,7 +52,7 @@ class _Draft:
 
     @property
     def threadblocks(self) -> int:
-        return max(len(gpu.threadblocks) for gpu in self.algo.gpus)
+        return self.algo.threadblocks
 
     @property
     def steps(self) -> int:

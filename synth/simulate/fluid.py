@@ -55,7 +55,6 @@ class Fluid:
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
-        self._dirty.pop(flow, None)
         for link in self.paths[flow]:
             if self._contended(link):
                 self._dirty.update(self._flows[link])
@@ -68,18 +67,19 @@ class Fluid:
         """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
         for flow in self._ended:
             self._remove(flow)
-        changed = list(self._resumed)
+        changed = self._resumed
         self._ended, self._resumed = {}, {}
         if not self._dirty:
-            return changed
+            return list(changed)
         group, links = self._coupled(self._dirty)
         self._dirty = {}
         for flow, rate in self._fair(group, links).items():
             if abs(rate - self.rate[flow]) > _EPSILON * rate:
                 self.left[flow] = max(0.0, self.left[flow] - self.rate[flow] * (now_us - self.since[flow]))
                 self.since[flow], self.rate[flow] = now_us, rate
-                changed.append(flow)
-        return changed
+                changed.pop(flow, None)
+                changed[flow] = None
+        return list(changed)
 
     def end_us(self, flow: int) -> float:
         """When the flow ends if its rate stays."""
