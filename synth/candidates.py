@@ -252,8 +252,8 @@ def hierarchy_candidates(
     if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
         return []
     if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
-        finest, *others = _large_cuts(instance, counts, buffer_bytes)
-        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in (*others, finest)]
+        cuts = _large_cuts(instance, counts, buffer_bytes)
+        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]

@@ -39,11 +39,14 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     ledger.enter("topology")
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
-    scored = search.run()
-    trial = Trial(plan, scored, ledger, progress)
+    trial = Trial(plan, ledger, progress)
+    for scored in search.rounds():
+        trial.look_at(scored)
+        if trial.closed:
+            break
     segments, files = _files(request, trial)
     ledger.enter("bound")
-    bound = _bound(plan, scored)
+    bound = _bound(plan, trial.scored)
     rows = _rows(plan, trial, segments, bound)
     chosen = [trial.contenders[segment.candidate] for segment in segments]
     ledger.enter("done")

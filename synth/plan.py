@@ -38,6 +38,8 @@ _STRIDE = 3
 _LONG_RANGE = 6
 #: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
 _LATENCY_COUNTS = 10
+#: Candidates of the first round, besides others' algorithms, which take next to no time.
+_FIRST = 2
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -107,6 +109,21 @@ class Plan:
         ends = (by_size[0], by_size[-1])
         boxed = [each[0] for each in ends if each and each[0].boxed]
         return _once([*boxed, *self._known(sizes[-1]), *turns])
+
+    @cached_property
+    def rounds(self) -> tuple[tuple[Candidate, ...], ...]:
+        """The candidates in rounds: where one size alone is asked for, what seldom fails there first, since an answer near enough to
+        the limit ends the search; else all at once.
+        """
+        planned = self.candidates()
+        if not (self.request.single_size and self.request.by_time) or self.request.thorough:
+            return (tuple(planned),)
+        made = [each for each in planned if each.strategy not in BASELINES]
+        boxed = [each for each in made if each.boxed][:1]
+        first = [*boxed, *(each for each in made if not each.boxed)][:_FIRST]
+        known = [each for each in planned if each.strategy in BASELINES]
+        left = [each for each in made if each not in first]
+        return tuple(filter(None, (tuple(known + first), tuple(left))))
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a

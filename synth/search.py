@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -98,12 +98,14 @@ class Ledger:
 
 @dataclass
 class Search:
-    """One plan carried out. `run` gives what can be chosen from; `notes` says what was cut short."""
+    """One plan carried out, round by round: `scored` is what can be chosen from, `notes` says what was cut short."""
 
     plan: Plan
     ledger: Ledger
     progress: Callable[[Progress], None]
     notes: list[str] = field(default_factory=list)
+    scored: list[Scored] = field(default_factory=list)
+    _tried: int = 0
 
     @property
     def request(self) -> Request:
@@ -111,35 +113,52 @@ class Search:
         return self.plan.request
 
     def run(self) -> list[Scored]:
-        """Every candidate solved and scored, in a fixed order. Where time runs out, at least one of them."""
-        planned = self.plan.candidates()
+        """All rounds to the end: every candidate solved and scored."""
+        for _ in self.rounds():
+            pass
+        return self.scored
+
+    def rounds(self) -> Iterator[list[Scored]]:
+        """After each round of the plan all that was found so far, in a fixed order; what an earlier round found keeps its place.
+
+        Where time runs out there are no more rounds, and at least one candidate is solved.
+        """
+        for planned in self.plan.rounds:
+            self._carry_out(planned)
+            yield self.scored
+            if self.notes:
+                return
+
+    def _carry_out(self, planned: Sequence[Candidate]) -> None:
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
         answers = in_parallel(self._jobs(planned), _solved, self, planned)
         fewest = self.plan.fewest(planned)
+        total = sum(map(len, self.plan.rounds))
         for number, candidate in enumerate(planned):
-            if scored and number >= fewest and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
+            enough = self.scored or (scored and number >= fewest)
+            if enough and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
                 self.notes.append(
-                    f"--time-limit ended the search after {number} of {len(planned)} candidates; "
+                    f"--time-limit ended the search after {self._tried + number} of {total} candidates; "
                     "another run may end at another"
                 )
                 break
             size = candidate.anchor_bytes
             detail = f"{candidate.strategy}, {candidate.count} chunks, {format_size(size)}"
-            self.progress(Progress("search", detail, number / len(planned), best.get(size)))
+            self.progress(Progress("search", detail, (self._tried + number) / total, best.get(size)))
             found, seconds = next(answers)
             self.ledger.add(seconds)
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
         answers.close()
-        scored = _merged(scored)
-        served = set[int]().union(*(entry.times_us for entry in scored))
+        self._tried += len(planned)
+        self.scored = _merged([*self.scored, *scored])
+        served = set[int]().union(*(entry.times_us for entry in self.scored))
         if left := [size for size in self.plan.sizes if size not in served]:
             # Time ran out before anything was solved nearer: an answer made for other sizes is better than none.
-            scored = [entry.joined(self._scored_under(entry, left)) for entry in scored]
-        return scored
+            self.scored = [entry.joined(self._scored_under(entry, left)) for entry in self.scored]
 
     def _jobs(self, planned: Sequence[Candidate]) -> int:
         """Processes for the plan: one where it is so little work that starting others takes longer."""

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
+from synth.baselines import BASELINES
 from synth.candidates import CONNECTION_BOUND_BYTES
 from synth.choice import Segment, split_range
 from synth.chunks import divides
@@ -36,8 +37,10 @@ from synth.workers import in_parallel
 _SCHEDULE_SLACK = 0.005
 _SCHEDULE_PRICE = 50.0
 #: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
-#: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken.
+#: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
+#: bandwidth alone counts, a schedule leaves less out, and counts more.
 _TIME_PRICE = 0.05
+_TIME_PRICE_LARGE = 0.1
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
@@ -79,6 +82,10 @@ _FEW_THREADBLOCKS = 12
 #: enough.
 _SHAPED_BYTES = 1 << 20
 _SMALL_SHAPES_WORK = 40_000
+#: What takes no longer than the proved limit, times this, is near enough to it if its schedule is as near as the other factor says:
+#: nothing else is tried.
+_CLOSED = 1.03
+_SCHEDULE_CLOSED = 1.01
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
@@ -124,20 +131,23 @@ class Trial:
     """The trial of one request's candidates at its sizes: `refusals` holds why contenders were dropped, `notes` what was cut."""
 
     plan: Plan
-    scored: Sequence[Scored]
     ledger: Ledger
     progress: Callable[[Progress], None]
     refusals: dict[Contender, NoAnswerError] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        copies = self.request.instances or 1
-        self.contenders = [Contender(position, 0, copies) for position in range(len(self.scored))]
+        self.scored: Sequence[Scored] = ()
+        self.best_us: dict[int, float] = {}
+        """the best schedule at each size"""
+        self.contenders: list[Contender] = []
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
         self._efforts: dict[int, tuple[int, int]] = {}
         self._work = 0
+        self._shapes_work = 0
+        """of that, what went to other shapes"""
 
     @property
     def request(self) -> Request:
@@ -149,10 +159,37 @@ class Trial:
         """The sizes that the answer has to serve, ascending."""
         return self.plan.sizes
 
-    def segments(self, max_files: int) -> list[Segment]:
-        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
+    def look_at(self, scored: Sequence[Scored]) -> None:
+        """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best."""
+        copies = self.request.instances or 1
+        self.contenders += [Contender(position, 0, copies) for position in range(len(self.scored), len(scored))]
+        self.scored = scored
+        for entry in scored:
+            for size in entry.times_us:
+                self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
         self._look_at_candidates()
         self._look_at_shapes()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all sizes have an answer that is as near to the proved limit as is worth looking for."""
+        return all(map(self._is_closed, self.sizes))
+
+    def _is_closed(self, size: int) -> bool:
+        """Whether something that was simulated at a size is near enough to the limit, and its schedule, too. Where schedules alone
+        decide, nothing is near enough.
+        """
+        if not self.request.by_time or self.request.thorough:
+            return False
+        limit_us = self.plan.bound.time_us(size)
+        return any(
+            times.get(size, math.inf) <= limit_us * _CLOSED
+            and self.entry(contender).schedules_us[size] <= limit_us * _SCHEDULE_CLOSED
+            for contender, times in self._times.items()
+        )
+
+    def segments(self, max_files: int) -> list[Segment]:
+        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
         segments = split_range(self.sizes, [self._costs(contender) for contender in self.contenders], max_files)
         if not segments:
             return []
@@ -198,15 +235,6 @@ class Trial:
         return _steps(self.algo(contender)) <= _MOST_STEPS
 
     @cached_property
-    def best_us(self) -> dict[int, float]:
-        """The best schedule at each size."""
-        best: dict[int, float] = {}
-        for entry in self.scored:
-            for size in entry.times_us:
-                best[size] = min(best.get(size, math.inf), entry.schedules_us[size])
-        return best
-
-    @cached_property
     def _paths(self) -> Paths:
         return paths_by_pair(self.request.topology)
 
@@ -226,7 +254,8 @@ class Trial:
         for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
                 for contender in ranked[size].promising[turn : turn + 1]:
-                    self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE)
+                    if not self._is_closed(size) or self.entry(contender).candidate.strategy in BASELINES:
+                        self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE + self._shapes_work)
         self._carry_out(others, may_end=True)
         for size in self.plan.looked_at:
             # What a runtime cannot hold says so only now: the next one gets its chance.
@@ -234,15 +263,17 @@ class Trial:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
 
-    def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> None:
-        """Plan to simulate the contender at the size if that much work is left."""
+    def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
+        """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
         crossings, transfers = self._effort(contender.position)
         work = contender.instances * crossings
         if contender not in plan and contender not in self._algos:
             work += _LOWERING_WORK * contender.instances * transfers
-        if self._work + work <= most and size not in self._times.get(contender, {}):
-            self._work += work
-            plan.setdefault(contender, []).append(size)
+        if self._work + work > most or size in self._times.get(contender, {}):
+            return 0
+        self._work += work
+        plan.setdefault(contender, []).append(size)
+        return work
 
     def _effort(self, position: int) -> tuple[int, int]:
         """What a simulation of a candidate takes, and its transfers."""
@@ -305,12 +336,13 @@ class Trial:
         plan: _Plan = {}
         for size in self.plan.looked_at:
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
-            for leader in self._leaders(timed):
+            for leader in self._leaders(timed) if not self._is_closed(size) else ():
                 most = _MOST_WORK if self._shape_matters(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self._shapes(leader, size):
-                    self._spend(plan, shaped, size, most)
+                    self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
-        self.contenders += [contender for contender in plan if contender in self._times]
+        known = set(self.contenders)
+        self.contenders += [contender for contender in plan if contender in self._times and contender not in known]
 
     def _leaders(self, timed: dict[Contender, float]) -> list[Contender]:
         """Of contenders with their times at a size, those worth another shape: the best few, and the best of LL."""
@@ -394,7 +426,8 @@ class Trial:
         excess = entry.schedules_us[size] / self.best_us[size] - 1
         if not self.request.by_time:
             return 1 + _SCHEDULE_PRICE * max(0.0, excess - _SCHEDULE_SLACK)
-        return 1 + _TIME_PRICE * min(1.0, excess) + _THREADBLOCK_PRICE * self.algo(contender).threadblocks
+        price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE
+        return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.algo(contender).threadblocks
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request

@@ -28,11 +28,19 @@ class Layout:
     """Names of memory: with `aliased`, what lies in the input and in the output has one name, as in place.
 
     `custom`: the file's `coll` is custom, whose in-place call has one pointer for both buffers whatever is computed.
+    `instances`: parts of every chunk; each instance's part of a rank's share lies together.
     """
 
     collective: Collective
     aliased: bool
     custom: bool = False
+    instances: int = 1
+
+    def follows(self, slot: Slot, before: Slot) -> bool:
+        """Whether a slot lies right behind another for every instance: shares are apart where there are several."""
+        if slot != before.plus(1):
+            return False
+        return self.instances == 1 or slot.buffer is Buffer.SCRATCH or slot.offset % self.collective.per_rank > 0
 
     def canonical(self, rank: int, slot: Slot) -> Slot:
         """The one name of the slot's memory: that in the longer of the two buffers."""

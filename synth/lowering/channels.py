@@ -15,7 +15,7 @@ from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.interpreted import channels_needed
 from synth.ir import Schedule, Send
-from synth.lowering.messages import Message, subchunk
+from synth.lowering.messages import Message
 from synth.lowering.options import MAX_CHANNELS, LoweringOptions
 
 
@@ -34,7 +34,7 @@ def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringO
 
 @dataclass(frozen=True, slots=True)
 class ChannelMap:
-    """The channels of every path; instance j uses them shifted by j times `width`."""
+    """The channels of every path; instance j uses them shifted by j times `width` (emit.py)."""
 
     channels: dict[int, tuple[int, ...]]
     width: int
@@ -69,7 +69,7 @@ def _round_up(number: int, step: int) -> int:
 def deal_messages(
     instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int]
 ) -> tuple[list[Message], int]:
-    """Every instance's messages in order of start, dealt to channels, and the channels that one instance uses.
+    """One instance's messages in order of start, dealt to channels, and the channels that it uses.
 
     A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
     that a relay can receive and send in one threadblock. Raises NoAnswerError where there are not enough channels.
@@ -83,21 +83,18 @@ def deal_messages(
     messages: list[Message] = []
     for send, channel in zip(sends, chosen, strict=True):
         path = instance.paths[send.path]
-        for copy in range(options.instances):
-            chunks = sorted(subchunk(instance.collective, chunk, copy, options.instances) for chunk in send.chunks)
-            messages.append(
-                Message(
-                    index=len(messages),
-                    chunks=tuple(chunks),
-                    src=path.src,
-                    dst=path.dst,
-                    channel=channel + copy * numbering.width,
-                    instance=copy,
-                    reduce=send.reduce,
-                    start_us=send.start_us,
-                    arrive_us=send.arrive_us,
-                )
+        messages.append(
+            Message(
+                index=len(messages),
+                chunks=tuple(sorted(send.chunks)),
+                src=path.src,
+                dst=path.dst,
+                channel=channel,
+                reduce=send.reduce,
+                start_us=send.start_us,
+                arrive_us=send.arrive_us,
             )
+        )
     return messages, numbering.width
 
 

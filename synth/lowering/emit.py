@@ -1,9 +1,14 @@
-"""Programs as an MSCCL XML document: scratch offsets, threadblock ids, step numbers, nops."""
+"""Programs as an MSCCL XML document: instances, scratch offsets, threadblock ids, step numbers, nops.
+
+Instance j of N moves part j of every chunk, on channels of its own. Parts are laid out by instance inside a rank's share: chunk k
+of a share of c chunks is part j c + k of c N, so chunks that lie together in the schedule lie together in every instance.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msccl_xml.limits import coll_spelling
 from msccl_xml.model import Algo, Buffer, Gpu, Step, StepType, Threadblock
@@ -18,7 +23,7 @@ from synth.lowering.threadblocks import Program
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the document is for: the multiplied collective, its name and spelling, and how it may be called."""
+    """What the document is for: one instance's collective, its name and spelling, and how it may be called."""
 
     collective: Collective
     name: str
@@ -27,10 +32,17 @@ class Target:
     outofplace: bool
 
 
+class _Owned(NamedTuple):
+    """A threadblock of the document: the lane that it runs for an instance."""
+
+    instance: int
+    lane: Lane
+
+
 def make_target(collective: Collective, topology_name: str, options: LoweringOptions) -> Target:
     """The document's head; the name is safe in a file name and as short as microsoft/msccl keeps it."""
     both = options.both_layouts and options.runtime != "msccl" and collective.in_place_shift(0) is not None
-    tail = f"-{options.protocol}-{collective.chunks}"
+    tail = f"-{options.protocol}-{collective.chunks * options.instances}"
     machine = re.sub(r"[^A-Za-z0-9._\[\],-]+", "-", topology_name)
     head = f"synth-{collective.name}-{machine}"[: MAX_NAME - len(tail)]
     return Target(
@@ -42,9 +54,11 @@ def make_target(collective: Collective, topology_name: str, options: LoweringOpt
     )
 
 
-def emit(target: Target, programs: list[Program], waits: list[Waits], options: LoweringOptions) -> Algo:
-    """The document; `programs` and `waits` by rank. Every rank gets a threadblock, if only a harmless one."""
-    gpus = tuple(_gpu(target, rank, programs[rank], waits[rank], options) for rank in range(len(programs)))
+def emit(target: Target, programs: list[Program], waits: list[Waits], width: int, options: LoweringOptions) -> Algo:
+    """The document; `programs` and `waits` of one instance by rank, on `width` channels. Every rank gets a threadblock, if only a
+    harmless one.
+    """
+    gpus = tuple(_gpu(target, rank, programs[rank], waits[rank], width, options) for rank in range(len(programs)))
     channels = [tb.channel for gpu in gpus for tb in gpu.threadblocks]
     return Algo(
         name=target.name,
@@ -52,7 +66,7 @@ def emit(target: Target, programs: list[Program], waits: list[Waits], options: L
         proto=options.protocol,
         ngpus=target.collective.num_ranks,
         nchannels=1 + max(channels),
-        nchunksperloop=target.collective.chunks,
+        nchunksperloop=target.collective.chunks * options.instances,
         gpus=gpus,
         inplace=target.inplace,
         outofplace=target.outofplace,
@@ -61,19 +75,24 @@ def emit(target: Target, programs: list[Program], waits: list[Waits], options: L
     )
 
 
-def _gpu(target: Target, rank: int, program: Program, waits: Waits, options: LoweringOptions) -> Gpu:
+def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, options: LoweringOptions) -> Gpu:
+    collective, instances = target.collective, options.instances
     scratch = _number_scratch(program)
-    lanes = _order_lanes(program, waits, options.limits.depid)
-    blocks = _threadblocks(program, waits, lanes, scratch)
+    blocks = _threadblocks(
+        program,
+        waits,
+        width,
+        options,
+        [_Part(instance, instances, collective.per_rank, scratch) for instance in range(instances)],
+    )
     if not blocks:
         blocks = (_idle_threadblock(target, rank),)
-    collective = target.collective
     whole = target.coll == "custom"  # microsoft/msccl wants all chunks of both buffers declared, whoever uses them
     return Gpu(
         id=rank,
-        input_chunks=collective.chunks if whole else collective.input_chunks(rank),
-        output_chunks=collective.chunks if whole else collective.output_chunks(rank),
-        scratch_chunks=len(scratch),
+        input_chunks=instances * (collective.chunks if whole else collective.input_chunks(rank)),
+        output_chunks=instances * (collective.chunks if whole else collective.output_chunks(rank)),
+        scratch_chunks=instances * len(scratch),
         threadblocks=blocks,
     )
 
@@ -90,57 +109,77 @@ def _number_scratch(program: Program) -> dict[int, int]:
     return {offset: number for number, offset in enumerate(sorted(used))}
 
 
-def _order_lanes(program: Program, waits: Waits, max_depid: int) -> list[Lane]:
-    """Threadblocks by channel and peers; where there are more than a dependence can name, the awaited ones first."""
-    lanes = sorted(program)
-    if len(lanes) <= max_depid + 1:
-        return lanes
-    awaited = {position for some in waits.values() for position in some}
-    return sorted(lanes, key=lambda lane: (all(op.position not in awaited for op in program[lane]), lane))
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one of several instances moves of every chunk; `scratch`: the scratch slots of an instance, numbered."""
+
+    instance: int
+    instances: int
+    per_rank: int
+    scratch: dict[int, int]
+
+    def offset(self, slot: Slot | None) -> int:
+        """Where the document has the slot."""
+        if slot is None:
+            return -1
+        if slot.buffer is Buffer.SCRATCH:
+            return self.instance * len(self.scratch) + self.scratch[slot.offset]
+        if self.instances == 1:
+            return slot.offset
+        share, chunk = divmod(slot.offset, self.per_rank)
+        return (share * self.instances + self.instance) * self.per_rank + chunk
 
 
 def _threadblocks(
-    program: Program, waits: Waits, lanes: list[Lane], scratch: dict[int, int]
+    program: Program, waits: Waits, width: int, options: LoweringOptions, parts: list[_Part]
 ) -> tuple[Threadblock, ...]:
-    numbers: dict[tuple[int, int], tuple[int, int]] = {}
-    for tb, lane in enumerate(lanes):
-        step = -1
-        for operation in program[lane]:
-            step += max(1, len(waits.get(operation.position, ())))
-            numbers[operation.position] = (tb, step)
+    """Those of all instances, by channel and peers; where there are more than a dependence can name, the awaited ones first."""
     awaited = {position for some in waits.values() for position in some}
+    owned = [_Owned(instance, lane) for instance in range(len(parts)) for lane in sorted(program)]
+    if len(owned) > options.limits.depid + 1:
+        idle = {lane: all(op.position not in awaited for op in program[lane]) for lane in program}
+        owned.sort(key=lambda each: (idle[each.lane], each))
+    number = {each: tb for tb, each in enumerate(owned)}
+    steps_of = _number_steps(program, waits)
     blocks = []
-    for tb, lane in enumerate(lanes):
+    for tb, (instance, lane) in enumerate(owned):
         steps: list[Step] = []
         for operation in program[lane]:
-            needs = [numbers[position] for position in waits.get(operation.position, ())]
+            causes = [steps_of[position] for position in waits.get(operation.position, ())]
+            needs = [(number[_Owned(instance, there)], step) for there, step in causes]
             steps += [Step(StepType.NOP, count=0, depid=depid, deps=deps) for depid, deps in needs[:-1]]
-            steps.append(_step(operation, scratch, needs[-1:], operation.position in awaited))
-        blocks.append(Threadblock(id=tb, send=lane.send, recv=lane.recv, channel=lane.channel, steps=tuple(steps)))
+            steps.append(_step(operation, parts[instance], needs[-1:], operation.position in awaited))
+        channel = lane.channel + instance * width
+        blocks.append(Threadblock(id=tb, send=lane.send, recv=lane.recv, channel=channel, steps=tuple(steps)))
     return tuple(blocks)
 
 
-def _step(operation: Operation, scratch: dict[int, int], needs: list[tuple[int, int]], awaited: bool) -> Step:
+def _number_steps(program: Program, waits: Waits) -> dict[tuple[int, int], tuple[Lane, int]]:
+    """By position the lane of an operation and its step there, behind nops for all its waits but one."""
+    steps = {}
+    for lane, operations in program.items():
+        step = -1
+        for operation in operations:
+            step += max(1, len(waits.get(operation.position, ())))
+            steps[operation.position] = (lane, step)
+    return steps
+
+
+def _step(operation: Operation, part: _Part, needs: list[tuple[int, int]], awaited: bool) -> Step:
     src = operation.src if operation.type.reads_src else None
     dst = operation.dst if operation.type.writes_dst else None
     depid, deps = needs[0] if needs else (-1, -1)
     return Step(
         type=operation.type,
         src_buffer=src.buffer if src else Buffer.INPUT,
-        src_offset=_offset(src, scratch),
+        src_offset=part.offset(src),
         dst_buffer=dst.buffer if dst else Buffer.OUTPUT,
-        dst_offset=_offset(dst, scratch),
+        dst_offset=part.offset(dst),
         count=operation.count,
         depid=depid,
         deps=deps,
         hasdep=awaited,
     )
-
-
-def _offset(slot: Slot | None, scratch: dict[int, int]) -> int:
-    if slot is None:
-        return -1
-    return scratch[slot.offset] if slot.buffer is Buffer.SCRATCH else slot.offset
 
 
 def _idle_threadblock(target: Target, rank: int) -> Threadblock:

@@ -10,7 +10,8 @@ channels.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import ceil
 
 from msccl_xml.limits import check_limits
@@ -26,7 +27,6 @@ from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
 from synth.lowering.emit import Target, emit, make_target
 from synth.lowering.fusion import Forwards, find_forwards
-from synth.lowering.messages import multiplied
 from synth.lowering.operations import Operation, list_operations, part_sums
 from synth.lowering.options import PORTABLE_STEPS, LoweringOptions
 from synth.lowering.order import global_order, order_as_sent
@@ -37,10 +37,8 @@ from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
 #: try, and nops and cuts make the estimate a little short.
 _STEP_ATTEMPTS = 4
-#: Messages from which on a draft takes so long that one is saved by guessing its channels.
-_MANY_MESSAGES = 50_000
-#: Of a threadblock's steps, the share that messages may take where the rest is left to nops, which wait for second flags.
-_ROOM_FOR_WAITS = 0.8
+#: Of a threadblock's steps, the shares that messages are given: the rest is for nops, which wait for second flags.
+_ROOM_FOR_MESSAGES = (0.7, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     program does not fit the runtime's or the caller's limits.
     """
     problem = _pose(instance, schedule, options)
-    draft = _within_threadblocks(problem, _foreseen(schedule, channels_per_path(instance, schedule, options)))
+    draft = _within_threadblocks(problem, _foreseen(instance, schedule, options))
     draft = _within_steps(problem, draft)
     problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
@@ -91,36 +89,33 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
 
 def lowered_collective(collective: Collective, options: LoweringOptions) -> Collective:
     """The collective that a lowered program carries out: every chunk cut into one part per instance."""
-    return multiplied(collective, options.instances)
+    return replace(collective, chunks=collective.chunks * options.instances)
 
 
 def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _Problem:
-    collective = lowered_collective(instance.collective, options)
+    collective = instance.collective
     if options.inplace and collective.in_place_shift(0) is None:
         raise InputError("--in-place", "", collective.name.value, "a collective that has an in-place call")
     target = make_target(collective, instance.topology.name, options)
     custom = target.coll == "custom"
-    apart, aliased = Layout(collective, False), Layout(collective, True, custom)
+    apart = Layout(collective, False, instances=options.instances)
+    aliased = Layout(collective, True, custom, options.instances)
     layouts = (apart,) * target.outofplace + (aliased,) * target.inplace
     return _Problem(instance, schedule, options, target, layouts[0], layouts)
 
 
-def _within_threadblocks(problem: _Problem, parallel: dict[int, int]) -> _Draft:
-    """The first draft that has few enough threadblocks: fewer channels, then receives and sends packed together."""
+def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
+    """The first draft that has few enough threadblocks: with the channels that are foreseen, with fewer, then with receives and
+    sends packed together.
+    """
     options = problem.options
-    while True:
-        most = max(parallel.values(), default=1)
+    for parallel in _narrower(problem, foreseen):
         try:
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
-            if most == 1:
-                raise
-        else:
-            if draft.threadblocks <= options.threadblocks:
-                return draft
-        if most == 1:
-            break
-        parallel = {path: min(count, (most + 1) // 2) for path, count in parallel.items()}
+            continue
+        if draft.threadblocks <= options.threadblocks:
+            return draft
     draft = _draft(problem, parallel, pack=True)
     if draft.threadblocks > options.threadblocks:
         relax = "raise --max-threadblocks" if options.threadblocks < options.limits.threadblocks else ""
@@ -130,6 +125,18 @@ def _within_threadblocks(problem: _Problem, parallel: dict[int, int]) -> _Draft:
             + (f"; {relax}" if relax else "")
         )
     return draft
+
+
+def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
+    """Channels of every path, fewer each time: those foreseen, those that bandwidth needs, and on to one each."""
+    needed = channels_per_path(problem.instance, problem.schedule, problem.options)
+    yield foreseen
+    if needed != foreseen:
+        yield needed
+    most = max(needed.values(), default=1)
+    while most > 1:
+        most = (most + 1) // 2
+        yield {path: min(count, most) for path, count in needed.items()}
 
 
 def _within_steps(problem: _Problem, draft: _Draft) -> _Draft:
@@ -151,13 +158,28 @@ def _within_steps(problem: _Problem, draft: _Draft) -> _Draft:
     return draft
 
 
-def _foreseen(schedule: Schedule, parallel: dict[int, int]) -> dict[int, int]:
-    """Channels of every path; for programs that take long to draft, as many as will be needed for the steps."""
-    if len(schedule.sends) <= _MANY_MESSAGES:
-        return parallel
+def _foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
+    """Channels of every path: as many as its bandwidth needs, and as its messages will need for threadblocks not to have too many
+    steps, which saves a draft, as long as threadblocks allow that.
+    """
+    parallel = channels_per_path(instance, schedule, options)
     messages = Counter(send.path for send in schedule.sends)
-    steps = PORTABLE_STEPS * _ROOM_FOR_WAITS
-    return {path: max(count, ceil(messages[path] / steps)) for path, count in parallel.items()}
+    for room in _ROOM_FOR_MESSAGES:
+        steps = PORTABLE_STEPS * room
+        wider = {path: max(count, ceil(messages[path] / steps)) for path, count in parallel.items()}
+        if _least_threadblocks(instance, wider) * options.instances <= options.threadblocks:
+            return wider
+    return parallel
+
+
+def _least_threadblocks(instance: Instance, parallel: dict[int, int]) -> int:
+    """What the busiest rank needs if every receive shares its threadblock with a send."""
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    for path, count in parallel.items():
+        sent[instance.paths[path].src] += count
+        received[instance.paths[path].dst] += count
+    return max((sent | received).values(), default=0)
 
 
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
@@ -189,7 +211,7 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
             operations = [part_sums(own, storage.total) for own in operations]
         assigned = _assign_threadblocks(problem, operations, pack)
         if assigned is not None:
-            return _Draft(emit(problem.target, *assigned, options), parallel, pack)
+            return _Draft(emit(problem.target, *assigned, width, options), parallel, pack)
     raise CheckError("lowering", "threadblocks wait for each other in every order")
 
 

@@ -1,16 +1,9 @@
-"""The schedule's messages as lowering sees them: every instance's own copy, on a channel.
-
-Instance j of N moves sub-chunk j of every chunk. Sub-chunks are laid out by instance inside a rank's share: chunk k of
-a share of c chunks is sub-chunk j c + k of c N, so chunks that lie together in the schedule lie together in every
-instance.
-"""
+"""The schedule's messages as lowering sees them: on a channel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from synth.collective import Collective
 
 
 class Connection(NamedTuple):
@@ -23,14 +16,13 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One send of one instance; `index` is its place in order of start, `chunks` are sub-chunk ids in rising order."""
+    """One send; `index` is its place in order of start, `chunks` are in rising order."""
 
     index: int
     chunks: tuple[int, ...]
     src: int
     dst: int
     channel: int
-    instance: int
     reduce: bool
     start_us: float
     arrive_us: float
@@ -38,17 +30,6 @@ class Message:
     @property
     def connection(self) -> Connection:
         return Connection(self.src, self.dst, self.channel)
-
-
-def multiplied(collective: Collective, instances: int) -> Collective:
-    """The collective over sub-chunks: what a program of `instances` instances carries out."""
-    return replace(collective, chunks=collective.chunks * instances)
-
-
-def subchunk(collective: Collective, chunk: int, instance: int, instances: int) -> int:
-    """The id, in `multiplied(collective, instances)`, of the part of `chunk` that `instance` moves."""
-    share, offset = divmod(chunk, collective.per_rank)
-    return (share * instances + instance) * collective.per_rank + offset
 
 
 def arrivals_before(messages: list[Message]) -> list[tuple[int, ...]]:

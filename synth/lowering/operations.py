@@ -63,22 +63,21 @@ class Operation:
 def list_operations(
     layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int
 ) -> list[list[Operation]]:
-    """By rank, all operations in order of position; `width` is the channels that one instance uses."""
+    """By rank, all operations in order of position; `width` is how many channels there are."""
     table: list[list[Operation]] = [[] for _ in range(layout.collective.num_ranks)]
     for message in messages:
-        for place, chunks in enumerate(_pieces(message, storage)):
+        for place, chunks in enumerate(_pieces(layout, message, storage)):
             piece = (message.index, place)
             table[message.src].append(_push(message, piece, chunks, order, storage))
             table[message.dst].append(_pop(message, piece, chunks, order, storage))
-    instances = max((message.instance for message in messages), default=0) + 1
     for rank, copies in own_copies(layout, messages).items():
-        table[rank] += _copies(layout, rank, copies, (instances, width, len(order.events)))
+        table[rank] += _copies(layout, rank, copies, width, len(order.events))
     for operations in table:
         operations.sort(key=lambda operation: operation.position)
     return table
 
 
-def _pieces(message: Message, storage: Storage) -> list[tuple[int, ...]]:
+def _pieces(layout: Layout, message: Message, storage: Storage) -> list[tuple[int, ...]]:
     """Cut the message where an address on either side does not go on, or a step would be too long."""
     tables = [storage.read, storage.write, *((storage.local, storage.total) if message.reduce else ())]
     pieces: list[list[int]] = []
@@ -87,7 +86,7 @@ def _pieces(message: Message, storage: Storage) -> list[tuple[int, ...]]:
         if (
             last is not None
             and len(pieces[-1]) < MAX_COUNT
-            and all(table[message.index, last].plus(1) == table[message.index, chunk] for table in tables)
+            and all(layout.follows(table[message.index, chunk], table[message.index, last]) for table in tables)
         ):
             pieces[-1].append(chunk)
         else:
@@ -152,26 +151,23 @@ def _parts(operation: Operation, totals: Mapping[tuple[int, int], Slot]) -> list
 
 
 def _copies(
-    layout: Layout, rank: int, copies: list[tuple[int, Slot, Slot]], shape: tuple[int, int, int]
+    layout: Layout, rank: int, copies: list[tuple[int, Slot, Slot]], width: int, events: int
 ) -> list[Operation]:
-    """Local copies, contiguous ones joined, each instance's spread over its channels, since one threadblock copies no faster than
-    one connection moves; `shape` is (instances, width, events).
+    """Local copies, contiguous ones joined, spread over the channels, since one threadblock copies no faster than one connection
+    moves; `events` is how many pushes and pops there are.
 
     They come first, unless the caller's data for others still lies where they go (an in-place scatter of one pointer):
     then last.
     """
-    instances, width, events = shape
     collective = layout.collective
     sources = {layout.source(rank, chunk) for chunk in range(collective.num_chunk_ids)}
     late = any(there in sources for _, _, there in copies)
-    per_instance = max(1, collective.per_rank // instances)
     runs: list[tuple[int, list[tuple[int, Slot, Slot]]]] = []
     for chunk, here, there in copies:
-        instance, place = divmod(chunk % collective.per_rank, per_instance)
-        channel = instance * width + place * width // per_instance
+        channel = chunk % collective.per_rank * width // collective.per_rank
         if runs and runs[-1][0] == channel and len(runs[-1][1]) < MAX_COUNT:
             _, last_here, last_there = runs[-1][1][-1]
-            if (last_here.plus(1), last_there.plus(1)) == (here, there):
+            if layout.follows(here, last_here) and layout.follows(there, last_there):
                 runs[-1][1].append((chunk, here, there))
                 continue
         runs.append((channel, [(chunk, here, there)]))

@@ -19,14 +19,10 @@ from synth.lowering.messages import Message
 from synth.lowering.order import Order
 from synth.lowering.sums import Sum
 
-#: Scratch offsets carry their instance above this many slots, so that instances never share one; emit.py numbers them
-#: anew.
-INSTANCE_STRIDE = 1 << 24
-
 
 @dataclass(slots=True)
 class ScratchPool:
-    """Scratch slots of one instance on one rank: the one free for longest is reused, once `cooling` events went by.
+    """Scratch slots of one rank: the one free for longest is reused, once `cooling` events went by.
 
     A slot's next writer has to wait for its last reader; the pause lets that wait end before it begins.
     """
@@ -94,7 +90,7 @@ class _Walk:
     """by (rank, chunk) where what arrives is stored"""
     held: dict[tuple[int, int], Slot] = field(default_factory=dict)
     """by (rank, chunk) where what has arrived is stored"""
-    pools: dict[tuple[int, int], ScratchPool] = field(default_factory=dict)
+    pools: dict[int, ScratchPool] = field(default_factory=dict)
     clock: Counter[int] = field(default_factory=Counter)
 
     def push(self, message: Message, now: int) -> None:
@@ -113,15 +109,15 @@ class _Walk:
             else:
                 self.storage.write[message.index, chunk] = home
         if homeless:
-            pool = self.pools.setdefault((message.dst, message.instance), ScratchPool(self.cooling))
-            start = pool.allocate(len(homeless), self.clock[message.dst]) + message.instance * INSTANCE_STRIDE
+            pool = self.pools.setdefault(message.dst, ScratchPool(self.cooling))
+            start = pool.allocate(len(homeless), self.clock[message.dst])
             for place, chunk in enumerate(homeless):
                 slot = self.storage.write[message.index, chunk] = Slot(Buffer.SCRATCH, start + place)
                 self.home[message.dst, chunk] = slot
         self.clock[message.src] += 1
         for chunk in message.chunks:
             spent = message.reduce or self.last_use[message.src, chunk] == now
-            self._free(message.src, message.instance, self.held.get((message.src, chunk)) if spent else None)
+            self._free(message.src, self.held.get((message.src, chunk)) if spent else None)
 
     def pop(self, message: Message, now: int) -> None:
         """A message arrives: it is stored, or added to what the rank has."""
@@ -134,11 +130,11 @@ class _Walk:
                 local = self.storage.local[key] = self._value(rank, chunk)
                 total = self.storage.total[key] = self._total(message, chunk)
                 for slot in (local, there):
-                    self._free(rank, message.instance, slot if slot != total else None)
+                    self._free(rank, slot if slot != total else None)
                 there = total
             self.held[rank, chunk] = there
             if self.last_use[rank, chunk] == now:
-                self._free(rank, message.instance, there)
+                self._free(rank, there)
 
     def _home(self, message: Message, chunk: int) -> Slot | None:
         """Where a message's chunk is stored; None: in scratch that it has still to be given."""
@@ -157,10 +153,10 @@ class _Walk:
             raise CheckError("lowering", f"rank {rank} uses chunk {chunk} before it has it")
         return slot
 
-    def _free(self, rank: int, instance: int, slot: Slot | None) -> None:
+    def _free(self, rank: int, slot: Slot | None) -> None:
         """Free the slot, if it is scratch: it has been used for the last time."""
         if slot is not None and slot.buffer is Buffer.SCRATCH:
-            self.pools[rank, instance].release(slot.offset % INSTANCE_STRIDE, self.clock[rank])
+            self.pools[rank].release(slot.offset, self.clock[rank])
 
 
 def place_chunks(

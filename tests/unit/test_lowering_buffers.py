@@ -8,11 +8,11 @@ from msccl_xml.model import Buffer
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Message, Schedule
-from synth.lowering import LoweringOptions, lower
+from synth.lowering import LoweringOptions, lower, lowered_collective
 from synth.lowering.buffers import Layout, Slot, own_copies
-from synth.lowering.messages import multiplied, subchunk
 from synth.lowering.storage import ScratchPool
 from synth.timing import retime
+from synth.verify import verify_algo
 from tests import graphs
 from tests.schedules import tree_schedule
 
@@ -87,18 +87,33 @@ def test_instances_never_share_scratch() -> None:
 
 
 @pytest.mark.parametrize("name", ["allgather", "alltoall", "allreduce", "reduce-scatter"])
-def test_subchunks_keep_their_chunk_s_ranks_and_neighbours(name: str) -> None:
-    collective = Collective(CollectiveName(name), 3, 6)
-    wide = multiplied(collective, 2)
-    ids = [subchunk(collective, chunk, j, 2) for chunk in range(collective.num_chunk_ids) for j in range(2)]
-    assert sorted(ids) == list(range(wide.num_chunk_ids))
-    for chunk in range(collective.num_chunk_ids):
-        for j in range(2):
-            part = subchunk(collective, chunk, j, 2)
-            assert wide.sources(part) == collective.sources(chunk)
-            assert wide.destinations(part) == collective.destinations(chunk)
-            if (chunk + 1) % collective.per_rank:
-                assert subchunk(collective, chunk + 1, j, 2) == part + 1
+def test_instances_do_the_same_with_their_part_of_every_share(name: str) -> None:
+    instance = graphs.instance_of(graphs.ring(3), name, 6)
+    schedule = tree_schedule(instance)
+    per_rank, copies = instance.collective.per_rank, 3
+
+    def moved(offset: int, copy: int) -> int:
+        share, place = divmod(offset, per_rank)
+        return (share * copies + copy) * per_rank + place
+
+    one = lower(instance, schedule, LoweringOptions())
+    many = lower(instance, schedule, LoweringOptions(instances=copies))
+    verify_algo(many, lowered_collective(instance.collective, LoweringOptions(instances=copies)))
+    for gpu, wide in zip(one.gpus, many.gpus, strict=True):
+        assert len(wide.threadblocks) == copies * len(gpu.threadblocks)
+        for number, tb in enumerate(wide.threadblocks):
+            copy, first = divmod(number, len(gpu.threadblocks))
+            base = gpu.threadblocks[first]
+            assert (tb.send, tb.recv, len(tb.steps)) == (base.send, base.recv, len(base.steps))
+            for step, of_one in zip(tb.steps, base.steps, strict=True):
+                assert (step.type, step.count, step.deps) == (of_one.type, of_one.count, of_one.deps)
+                for buffer, offset, before in (
+                    (step.src_buffer, step.src_offset, of_one.src_offset),
+                    (step.dst_buffer, step.dst_offset, of_one.dst_offset),
+                ):
+                    scratch = buffer is Buffer.SCRATCH
+                    there = copy * gpu.scratch_chunks + before if scratch else moved(before, copy)
+                    assert offset == (there if before >= 0 else -1)
 
 
 def _nothing(instance: Instance) -> dict[int, list[tuple[int, Slot, Slot]]]:

@@ -208,7 +208,7 @@ def test_waits_that_others_imply_are_left_out() -> None:
 
 
 def _hop(index: int, src: int, dst: int, start: float, arrive: float) -> Hop:
-    return Hop(index, (index,), src, dst, 0, 0, False, start, arrive)
+    return Hop(index, (index,), src, dst, 0, False, start, arrive)
 
 
 def test_pushes_and_pops_stand_at_their_times_as_far_as_slots_allow() -> None:

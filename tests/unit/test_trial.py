@@ -21,7 +21,9 @@ KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 def trial_of(topology: Topology, collective: str, low: int, high: int) -> Trial:
     job = request(topology, collective, low, high, objective="time")
     plan = Plan(job, find_paths(topology))
-    return Trial(plan, Search(plan, Ledger(), lambda _: None).run(), Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
+    trial.look_at(Search(plan, Ledger(), lambda _: None).run())
+    return trial
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
