@@ -45,6 +45,8 @@ VIEW = "LL128"
 #: The same for buffers that are larger than `CONNECTION_BOUND_BYTES`.
 LARGE_VIEW = "Simple"
 _TILE_BYTES = Constants().simple.tile_bytes
+#: Chunks of such a buffer at most, times the ranks, unless a finer cut is tried on purpose: it takes longer and is hardly better.
+_FINEST_LARGE = 64
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
 #: the links of the machines that have the most.
 _COARSE_CHUNKS = 64
@@ -171,8 +173,10 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
     """The finest cut that is worth it, and the others of `_large_candidates`."""
-    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     cuts = {count: with_count(instance.collective, count) for count in counts}
+    worthwhile = worthwhile_counts(instance, counts, buffer_bytes, len(counts))
+    most = _FINEST_LARGE * instance.num_ranks
+    finest = max((count for count in worthwhile if cuts[count].chunks <= most), default=worthwhile[0])
     finer = [
         count
         for count, cut in cuts.items()
@@ -252,7 +256,9 @@ def hierarchy_candidates(
     if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
         return []
     if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
-        cuts = _large_cuts(instance, counts, buffer_bytes)
+        finest, *others = _large_cuts(instance, counts, buffer_bytes)
+        # Solved for one box, a finer cut is hardly more work, and sums gain by it.
+        cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]

@@ -188,17 +188,17 @@ class Search:
     def _quick_stages(self) -> Stages:
         """For an interpreter, which is known only roughly: fewer orders are tried, and none is solved exactly."""
         keys = ("longest-path-to-go", "in-turns") if self.request.thorough else ("longest-path-to-go",)
-        return self._quick(keys, tuple(RULES) if self.request.thorough else ("",))
+        ordering = Ordering(keys=keys, rules=tuple(RULES) if self.request.thorough else ("",))
+        return self._quick(ordering, ordering)
 
-    def _quick(self, keys: tuple[str, ...], rules: tuple[str, ...]) -> Stages:
-        ordering = Ordering(keys=keys, rules=rules)
+    def _quick(self, ordering: Ordering, reordering: Ordering) -> Stages:
         never = Scheduling(exact=MilpScheduling(max_binaries=0))
-        return Stages(ordering=ordering, reordering=ordering, scheduling=never, watch=self.ledger.enter)
+        return Stages(ordering=ordering, reordering=reordering, scheduling=never, watch=self.ledger.enter)
 
     @cached_property
     def _large_stages(self) -> Stages:
-        """For an interpreter with large buffers: there no key is always the best."""
-        return self._quick(_LARGE_KEYS, ("",))
+        """For an interpreter with large buffers: there no key is always the best, but what was ordered before stays so."""
+        return self._quick(Ordering(keys=_LARGE_KEYS, rules=("",)), Ordering(keys=_LARGE_KEYS[:1], rules=("",)))
 
     def _stages_at(self, size: int) -> Stages:
         """All stages where schedules decide or a bandwidth is to be reached, the quick ones elsewhere."""

@@ -84,8 +84,14 @@ _SHAPED_BYTES = 1 << 20
 _SMALL_SHAPES_WORK = 40_000
 #: What takes no longer than the proved limit, times this, is near enough to it if its schedule is as near as the other factor says:
 #: nothing else is tried.
-_CLOSED = 1.03
+_CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
+#: After the first round this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
+#: percent or two.
+_NEAR_COPIES = 1.053
+_NEAR_SUMS = 1.12
+#: What copies and is estimated at more, times the limit, does not turn out to be so near.
+_FAR = 1.15
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
@@ -159,21 +165,26 @@ class Trial:
         """The sizes that the answer has to serve, ascending."""
         return self.plan.sizes
 
-    def look_at(self, scored: Sequence[Scored]) -> None:
-        """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best."""
+    def look_at(self, scored: Sequence[Scored], *, more: bool = False) -> None:
+        """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
+
+        Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet.
+        """
         copies = self.request.instances or 1
         self.contenders += [Contender(position, 0, copies) for position in range(len(self.scored), len(scored))]
         self.scored = scored
         for entry in scored:
             for size in entry.times_us:
                 self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
+        if more and not all(map(self._may_close, self.sizes)):
+            return
         self._look_at_candidates()
         self._look_at_shapes()
 
     @property
     def closed(self) -> bool:
-        """Whether all sizes have an answer that is as near to the proved limit as is worth looking for."""
-        return all(map(self._is_closed, self.sizes))
+        """Whether all sizes have an answer that is as near to the proved limit as is worth another round."""
+        return all(self._is_closed(size) or self._is_near(size) for size in self.sizes)
 
     def _is_closed(self, size: int) -> bool:
         """Whether something that was simulated at a size is near enough to the limit, and its schedule, too. Where schedules alone
@@ -187,6 +198,19 @@ class Trial:
             and self.entry(contender).schedules_us[size] <= limit_us * _SCHEDULE_CLOSED
             for contender, times in self._times.items()
         )
+
+    def _is_near(self, size: int) -> bool:
+        """Whether something is as near to the limit as can be had without several times the work."""
+        if not self.request.by_time or self.request.thorough:
+            return False
+        near_us = self.plan.bound.time_us(size) * (_NEAR_SUMS if self.plan.collective(1).combining else _NEAR_COPIES)
+        return any(times.get(size, math.inf) <= near_us for times in self._times.values())
+
+    def _may_close(self, size: int) -> bool:
+        """Whether a candidate's estimate is not far from the limit. Those of sums do not say: more threadblocks help them."""
+        far_us = self.plan.bound.time_us(size) * _FAR
+        sums = self.plan.collective(1).combining
+        return sums or any(entry.times_us.get(size, math.inf) <= far_us for entry in self.scored)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
@@ -243,11 +267,7 @@ class Trial:
         ranked = {size: self._ranked(size) for size in self.plan.looked_at}
         first: _Plan = {}
         for size in self.plan.looked_at:
-            boxed: list[Contender] = []
-            if size > CONNECTION_BOUND_BYTES:
-                # Estimates of these and of packings are not equally right.
-                boxed = [contender for contender in ranked[size].all if self.entry(contender).candidate.boxed]
-            for contender in dict.fromkeys((*ranked[size].all[:1], *boxed[:1])):
+            for contender in self._openers(ranked[size].all, size):
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         others: _Plan = {}
@@ -262,6 +282,37 @@ class Trial:
             for contender in ranked[size].all:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
+
+    def _openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
+        """What is simulated first at a size: the most promising; of large buffers the first of those made for one of several equal
+        boxes and the first of the others, whose estimates are not equally right, and sums with more threadblocks: they are held up
+        by what a threadblock adds.
+        """
+        if size <= CONNECTION_BOUND_BYTES or not self.request.by_time:
+            return list(ranked[:1])
+        kinds: dict[bool, Contender] = {}
+        for contender in ranked:
+            kinds.setdefault(self.entry(contender).candidate.boxed, contender)
+        leaders = [leader for boxed, leader in kinds.items() if not self._fell_behind(size, boxed=boxed)]
+        if not self.plan.collective(1).combining or self.request.instances is not None:
+            return leaders
+        wider = [
+            Contender(leader.position, channels, instances)
+            for leader in leaders
+            for channels, instances in _LARGE_SHAPES
+            if self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
+        ]
+        # Over boxes simulations take long, and fewer threadblocks are hardly ever the better there.
+        return wider if len(kinds) > 1 and wider else leaders + wider
+
+    def _fell_behind(self, size: int, *, boxed: bool) -> bool:
+        """Whether what was made for one of several equal boxes (or the others) was well behind at a size in an earlier round."""
+        best: dict[bool, float] = {}
+        for contender, times in self._times.items():
+            if size in times:
+                kind = self.entry(contender).candidate.boxed
+                best[kind] = min(best.get(kind, math.inf), times[size])
+        return best.get(boxed, 0.0) > min(best.values(), default=math.inf) * _NEAR_LEADER
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
@@ -306,6 +357,8 @@ class Trial:
             if isinstance(found, NoAnswerError):
                 self.refusals[contender] = found
             else:
+                if contender not in self.contenders:
+                    self.contenders.append(contender)
                 self._algos[contender] = found.algo
                 self._times.setdefault(contender, {}).update(found.times_us)
                 self.ledger.add(found.seconds)
@@ -341,8 +394,6 @@ class Trial:
                 for shaped in self._shapes(leader, size):
                     self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
-        known = set(self.contenders)
-        self.contenders += [contender for contender in plan if contender in self._times and contender not in known]
 
     def _leaders(self, timed: dict[Contender, float]) -> list[Contender]:
         """Of contenders with their times at a size, those worth another shape: the best few, and the best of LL."""
@@ -372,7 +423,8 @@ class Trial:
             return
         usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if size > CONNECTION_BOUND_BYTES else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
-        for channels, instances in dict.fromkeys((*usual, *more)):
+        # A leader that has more instances already may be better without them.
+        for channels, instances in dict.fromkeys(((0, 1), *usual, *more)):
             if instances > 1 and entry.solution.chunk_bytes(size) < _LEAST_MESSAGE_BYTES * instances:
                 continue
             shaped = Contender(

@@ -37,8 +37,9 @@ from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
 #: try, and nops and cuts make the estimate a little short.
 _STEP_ATTEMPTS = 4
-#: Of a threadblock's steps, the shares that messages are given: the rest is for nops, which wait for second flags.
-_ROOM_FOR_MESSAGES = (0.7, 1.0)
+#: Of a threadblock's steps, the share that messages are given where there are threadblocks enough: the rest is for nops, which wait
+#: for second flags.
+_ROOM_FOR_MESSAGES = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     program does not fit the runtime's or the caller's limits.
     """
     problem = _pose(instance, schedule, options)
-    draft = _within_threadblocks(problem, _foreseen(instance, schedule, options))
-    draft = _within_steps(problem, draft)
+    foreseen = _foreseen(instance, schedule, options)
+    draft = _within_steps(problem, _within_threadblocks(problem, foreseen), foreseen)
     problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
         relax = "fewer --chunks or another --instances"
@@ -139,11 +140,13 @@ def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int,
         yield {path: min(count, most) for path, count in needed.items()}
 
 
-def _within_steps(problem: _Problem, draft: _Draft) -> _Draft:
-    """The draft, with more channels where threadblocks have too many steps for some runtime and there is room."""
+def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _Draft:
+    """The draft, with more channels, but not those that were tried, where threadblocks have too many steps for some runtime and
+    there is room.
+    """
     for _ in range(_STEP_ATTEMPTS):
         parallel = _more_channels(problem, draft)
-        if draft.packed or parallel == draft.parallel:
+        if draft.packed or parallel in (draft.parallel, tried):
             break
         try:
             wider = _draft(problem, parallel, pack=False)
@@ -164,22 +167,22 @@ def _foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) 
     """
     parallel = channels_per_path(instance, schedule, options)
     messages = Counter(send.path for send in schedule.sends)
-    for room in _ROOM_FOR_MESSAGES:
+    for room, joined in ((_ROOM_FOR_MESSAGES, False), (1.0, True)):
         steps = PORTABLE_STEPS * room
         wider = {path: max(count, ceil(messages[path] / steps)) for path, count in parallel.items()}
-        if _least_threadblocks(instance, wider) * options.instances <= options.threadblocks:
+        if _threadblocks_needed(instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
     return parallel
 
 
-def _least_threadblocks(instance: Instance, parallel: dict[int, int]) -> int:
-    """What the busiest rank needs if every receive shares its threadblock with a send."""
+def _threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined: bool) -> int:
+    """What the busiest rank needs if every receive shares its threadblock with a send, or if none does."""
     sent: Counter[int] = Counter()
     received: Counter[int] = Counter()
     for path, count in parallel.items():
         sent[instance.paths[path].src] += count
         received[instance.paths[path].dst] += count
-    return max((sent | received).values(), default=0)
+    return max((sent | received if joined else sent + received).values(), default=0)
 
 
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:

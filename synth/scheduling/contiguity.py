@@ -1,7 +1,7 @@
 """Which chunks travel together, and when: grouping of chunks that share their whole way, then merging where there is slack.
 
 Chunks of one commodity that use the same transfers form a run. Cutting runs into groups of g chunks and list scheduling the
-groups in the order of the given schedule costs pipelining and saves gaps and steps: every power of two is tried. After that,
+groups in the order of the given schedule costs pipelining and saves gaps and steps: powers of two are tried until one is later. Then
 neighbours on a link are merged wherever nobody waits for the first of them. The result is never later than what came in.
 """
 
@@ -30,8 +30,10 @@ class Contiguity:
         longest = max(map(len, runs), default=1)
         size = 2
         while size < 2 * longest and size <= self.max_group:
-            best = _group(instance, schedule, runs, size, best.makespan_us + TOLERANCE_US) or best
-            size *= 2
+            grouped = _group(instance, schedule, runs, size, best.makespan_us + TOLERANCE_US)
+            if grouped is None:
+                break
+            best, size = grouped, 2 * size
         merged = _merge_where_nobody_waits(instance, best, self.max_group)
         return merged if merged.makespan_us <= schedule.makespan_us + TOLERANCE_US else best
 

@@ -91,13 +91,18 @@ class Engine:
         for block in range(len(self.program.blocks)):
             self._go(block)
         self._settle()
-        events = self.events
+        events, expected = self.events, self.expected
         while events and not self.cut:
-            self.now = max(self.now, events[0][0])
+            time_us, number, block = heapq.heappop(events)
+            if expected[block] != number:
+                continue
+            self.now = max(self.now, time_us)
             self.horizon = self.now * (1 + _MOMENT)
+            self._happen(block)
             while events and events[0][0] <= self.horizon:
                 _, number, block = heapq.heappop(events)
-                self._happen(number, block)
+                if expected[block] == number:
+                    self._happen(block)
             self._settle()
             if self.cycle is not None and self.cycle.due:
                 self.cycle.look(self)
@@ -116,9 +121,7 @@ class Engine:
         self.wake_us[block] = time_us
         heapq.heappush(self.events, (time_us, self.count, block))
 
-    def _happen(self, number: int, block: int) -> None:
-        if self.expected[block] != number:
-            return
+    def _happen(self, block: int) -> None:
         if self.phase[block] != MOVING:
             self._go(block)
             return

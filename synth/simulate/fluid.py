@@ -14,6 +14,8 @@ _EPSILON = 1e-9
 #: Links that fill up at levels this close, relatively, fill up together: sums that were rounded differently.
 _SAME = 1e-12
 _INFINITE = float("inf")
+#: Groups of flows whose rates are remembered.
+_MOST_KNOWN = 10_000
 
 
 class Fluid:
@@ -36,6 +38,7 @@ class Fluid:
         #: Flows that ended since the last `settle`, and those that began again at once, whose links noticed nothing.
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
+        self._known: dict[frozenset[int], dict[int, float]] = {}
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
@@ -73,7 +76,7 @@ class Fluid:
             return list(changed)
         group, links = self._coupled(self._dirty)
         self._dirty = {}
-        for flow, rate in self._fair(group, links).items():
+        for flow, rate in self._rates(group, links).items():
             if abs(rate - self.rate[flow]) > _EPSILON * rate:
                 self.left[flow] = max(0.0, self.left[flow] - self.rate[flow] * (now_us - self.since[flow]))
                 self.since[flow], self.rate[flow] = now_us, rate
@@ -101,6 +104,16 @@ class Fluid:
                     flows.update(dict.fromkeys(fresh))
                     stack += fresh
         return list(flows), list(links)
+
+    def _rates(self, flows: list[int], links: list[int]) -> dict[int, float]:
+        """`_fair`, remembered: the same flows share the same links tile after tile."""
+        key = frozenset(flows)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._fair(flows, links)
+        return known
 
     def _fair(self, flows: list[int], links: list[int]) -> dict[int, float]:
         """Max-min fair rates of `flows`, which alone use `links`; no other link constrains any of them."""
