@@ -58,7 +58,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         files=tuple(files),
         sizes=rows,
         stages=_stage_rows(ledger, trial.entry(chosen[-1]).solution),
-        notes=(*search.notes, *trial.notes, *_notes(plan, bound, all(map(trial.is_simulated, chosen)))),
+        notes=(*search.notes, *trial.notes, *_time_notes(trial, chosen), *_notes(plan, bound)),
         tried=_tried_rows(trial, segments),
         cut_short=bool(search.notes or trial.notes),
     )
@@ -156,7 +156,7 @@ def _rows(plan: Plan, trial: Trial, segments: Sequence[Segment], bound: Bound) -
         contender = trial.contenders[segment.candidate]
         clock = Clock(trial.entry(contender).solution)
         for size in trial.sizes[segment.first : segment.last + 1]:
-            taken = trial.time_us(contender, size)
+            taken = trial.taken_us(contender, size)
             algbw = bandwidth_GBps(size, taken)
             limit = bound.time_us(size)
             rows.append(
@@ -229,12 +229,22 @@ def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
-def _notes(plan: Plan, bound: Bound, simulated: bool) -> list[str]:
+def _time_notes(trial: Trial, chosen: Sequence[Contender]) -> list[str]:
+    if not all(map(trial.is_simulated, chosen)):
+        return [
+            "time is the exact schedule with the protocol's hop latency and wire share: some program is too large to simulate here"
+        ]
+    notes = ["time is what the simulated interpreter takes, launch included"]
+    if len(trial.sizes) > len(trial.plan.looked_at) and any(map(trial.is_thinned, chosen)):
+        notes.append(
+            "some program is large: it was simulated at some sizes, and times between are on the line between those"
+        )
+    return notes
+
+
+def _notes(plan: Plan, bound: Bound) -> list[str]:
     request = plan.request
     notes = [
-        "time is what the simulated interpreter takes, launch included"
-        if simulated
-        else "time is the exact schedule with the protocol's hop latency and wire share: some program is too large to simulate here",
         f"bound is the {bound.what}, and the longest shortest path in alpha",
     ]
     asked = plan.asked_count

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
 from synth.candidates import CONNECTION_BOUND_BYTES
@@ -59,6 +61,8 @@ _USUAL_RANKS = 8
 _OPENING_SHARE = 0.25
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
 _LOWERING_WORK = 2
+#: A program that is more work is simulated where candidates are compared and at the ends of what it serves, not at every size.
+_EVERY_SIZE_WORK = 20_000
 #: Work from which on it is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
 #: The best at a size that are tried in other shapes if they are this near the best, and these shapes:
@@ -250,6 +254,17 @@ class Trial:
                 known[size] = self.entry(contender).times_us[size]
         return known[size]
 
+    def taken_us(self, contender: Contender, size: int) -> float:
+        """`time_us` where that is known; else on the line between the nearest sizes where it is."""
+        known = self.simulated_us(contender)
+        if size in known:
+            return known[size]
+        return float(np.interp(size, list(known), list(known.values())))
+
+    def is_thinned(self, contender: Contender) -> bool:
+        """Whether a chosen contender's times were simulated at some of its sizes only."""
+        return self._effort(contender.position)[0] * contender.instances > _EVERY_SIZE_WORK
+
     def simulated_us(self, contender: Contender) -> dict[int, float]:
         """The times of a contender that are known, by size."""
         return dict(sorted(self._times.get(contender, {}).items()))
@@ -284,11 +299,11 @@ class Trial:
                     self._carry_out({contender: [size]})
 
     def _openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
-        """What is simulated first at a size: the most promising; of large buffers the first of those made for one of several equal
-        boxes and the first of the others, whose estimates are not equally right, and sums with more threadblocks: they are held up
-        by what a threadblock adds.
+        """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of those made for
+        one of several equal boxes and the first of the others, whose estimates are not equally right, and sums with more
+        threadblocks: they are held up by what a threadblock adds.
         """
-        if size <= CONNECTION_BOUND_BYTES or not self.request.by_time:
+        if not (self.request.single_size and self.request.by_time and size > CONNECTION_BOUND_BYTES):
             return list(ranked[:1])
         kinds: dict[bool, Contender] = {}
         for contender in ranked:
@@ -340,14 +355,17 @@ class Trial:
 
     def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
-        tasks = list(plan.items())
+        tasks: list[tuple[Contender, list[int]]] = []
+        for contender, sizes in plan.items():
+            made = contender in self._algos
+            tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
         jobs = self.request.jobs if self._work > _WORTH_A_PROCESS else 1
         self.ledger.rest()
         answers = in_parallel(jobs, _simulated, self, tasks)
         for number, (contender, sizes) in enumerate(tasks):
             if may_end and self.ledger.elapsed_s() > self.request.time_limit_s:
                 self.notes.append(
-                    f"--time-limit ended the trial with {len(tasks) - number} programs not simulated; another run may end at another"
+                    f"--time-limit ended the trial with {len(tasks) - number} simulations left; another run may end at another"
                 )
                 break
             found = next(answers)
@@ -458,17 +476,21 @@ class Trial:
         return costs
 
     def _refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
-        """Costs of the chosen contenders alone, all simulated: over their own segments and a size beyond on either side."""
+        """Costs of the chosen contenders alone: over their own segments and a size beyond on either side."""
         costs: list[dict[int, float]] = [{} for _ in self.contenders]
         wanted: _Plan = {}
+        refined: _Plan = {}
         for segment in segments:
             contender = self.contenders[segment.candidate]
             served = self._costs(contender)
-            near = self.sizes[max(0, segment.first - 1) : segment.last + 2]
-            wanted[contender] = sorted({*wanted.get(contender, []), *(size for size in near if size in served)})
+            near = [size for size in self.sizes[max(0, segment.first - 1) : segment.last + 2] if size in served]
+            refined[contender] = sorted({*refined.get(contender, []), *near})
+            thinned, ends = self.is_thinned(contender), (near[0], near[-1])
+            kept = [size for size in near if not thinned or size in self.plan.looked_at or size in ends]
+            wanted[contender] = sorted({*wanted.get(contender, []), *kept})
         self._carry_out(wanted)
-        for contender, sizes in wanted.items():
-            known = {size: self.time_us(contender, size) * self._price(contender, size) for size in sizes}
+        for contender, sizes in refined.items():
+            known = {size: self.taken_us(contender, size) * self._price(contender, size) for size in sizes}
             costs[self.contenders.index(contender)] = known
         return costs
 
