@@ -204,16 +204,16 @@ class Trial:
         )
 
     def _is_near(self, size: int) -> bool:
-        """Whether something is as near to the limit as can be had without several times the work."""
-        if not self.request.by_time or self.request.thorough:
+        """Whether a large buffer takes as little as can be had without several times the work."""
+        if not self.request.by_time or self.request.thorough or size <= CONNECTION_BOUND_BYTES:
             return False
         near_us = self.plan.bound.time_us(size) * (_NEAR_SUMS if self.plan.collective(1).combining else _NEAR_COPIES)
         return any(times.get(size, math.inf) <= near_us for times in self._times.values())
 
     def _may_close(self, size: int) -> bool:
-        """Whether a candidate's estimate is not far from the limit. Those of sums do not say: more threadblocks help them."""
+        """Whether a candidate's estimate is not far from the limit. Those of large sums do not say: more threadblocks help them."""
         far_us = self.plan.bound.time_us(size) * _FAR
-        sums = self.plan.collective(1).combining
+        sums = self.plan.collective(1).combining and size > CONNECTION_BOUND_BYTES
         return sums or any(entry.times_us.get(size, math.inf) <= far_us for entry in self.scored)
 
     def segments(self, max_files: int) -> list[Segment]:
