@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from synth.baselines import BASELINES
@@ -124,3 +126,21 @@ def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> No
     assert plan[: len(known)] == known
     first = plan[len(known) : len(known) + 4]
     assert len({candidate.anchor_bytes for candidate in first}) == 4
+
+
+def test_rounds_hold_every_candidate_once_and_others_algorithms_first() -> None:
+    job = request(ring(4), "allreduce", 256 * MB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    first, second = plan.rounds
+    assert sorted((*first, *second), key=repr) == sorted(plan.candidates(), key=repr)
+    assert not any(each.strategy in BASELINES for each in second)
+    whole = replace(job, min_bytes=KB)
+    assert len(Plan(whole, plan.paths).rounds) == 1
+
+
+def test_later_rounds_keep_the_places_of_earlier_ones() -> None:
+    job = request(ring(4), "allreduce", 256 * MB, objective="time")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    one, two = (list(scored) for scored in search.rounds())
+    assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
+    assert len(two) > len(one)

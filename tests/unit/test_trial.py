@@ -113,3 +113,48 @@ def test_a_program_that_is_too_large_keeps_its_estimate(monkeypatch: pytest.Monk
     result = synthesize(request(ring(4), "allreduce", MB), told.append)
     assert "too large to simulate" in result.notes[0]
     assert result.sizes[0].time_us >= result.sizes[0].schedule_us
+
+
+def test_an_answer_near_the_limit_ends_the_search() -> None:
+    """One size alone: the first round of candidates is enough if it is near the bound by time and by schedule."""
+    job = request(full(4), "allgather", GB, objective="time")
+    first, *later = Plan(job, find_paths(job.topology)).rounds
+    assert later
+    result = synthesize(job)
+    assert result.sizes[0].efficiency > 0.95
+    assert result.sizes[0].schedule_us <= 1.01 * result.sizes[0].bound_us
+    tried = {(row.strategy, row.chunks) for row in result.tried}
+    assert tried <= {(each.strategy, each.count) for each in first}
+    thorough = {
+        (row.strategy, row.chunks) for row in synthesize(request(full(4), "allgather", GB, thorough=True)).tried
+    }
+    assert tried < thorough
+
+
+def test_what_is_far_from_the_limit_is_searched_on() -> None:
+    job = request(ring(8), "allgather", 16 * KB, objective="time")
+    first, second = (
+        {(each.strategy, each.count, each.anchor_bytes) for each in candidates}
+        for candidates in Plan(job, find_paths(job.topology)).rounds
+    )
+    tried = {(row.strategy, row.chunks, row.solved_for_bytes) for row in synthesize(job).tried}
+    assert tried & first
+    assert tried & second
+
+
+def test_a_large_program_is_simulated_where_candidates_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.trial._EVERY_SIZE_WORK", 0)
+    job = request(ring(4), "allgather", KB, 64 * MB, objective="time")
+    result = synthesize(job)
+    assert "on the line" in result.notes[1]
+    looked_at = Plan(job, find_paths(job.topology)).looked_at
+    for row in result.sizes:
+        simulated_us = Simulator(result.files[row.file].algo, ring(4)).time_us(row.bytes)
+        assert row.time_us == pytest.approx(simulated_us, rel=1e-9 if row.bytes in looked_at else 0.1)
+    assert any(row.bytes not in looked_at for row in result.sizes)
+
+
+def test_sums_of_large_buffers_are_tried_on_more_threadblocks_at_once() -> None:
+    trial = trial_of(full(4), "reduce-scatter", GB, GB)
+    shapes = {contender.instances for contender in trial.contenders if trial.simulated_us(contender)}
+    assert shapes >= {1, 2}
