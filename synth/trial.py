@@ -25,6 +25,7 @@ from synth.chunks import divides
 from synth.collective import CollectiveName
 from synth.constants import Constants
 from synth.errors import NoAnswerError
+from synth.goal import Goal
 from synth.lowering import LoweringOptions
 from synth.plan import Plan
 from synth.request import Progress, Request
@@ -86,16 +87,6 @@ _FEW_THREADBLOCKS = 12
 #: enough.
 _SHAPED_BYTES = 1 << 20
 _SMALL_SHAPES_WORK = 40_000
-#: What takes no longer than the proved limit, times this, is near enough to it if its schedule is as near as the other factor says:
-#: nothing else is tried.
-_CLOSED = 1.035
-_SCHEDULE_CLOSED = 1.01
-#: After the first round this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
-#: percent or two.
-_NEAR_COPIES = 1.053
-_NEAR_SUMS = 1.12
-#: What copies and is estimated at more, times the limit, does not turn out to be so near.
-_FAR = 1.15
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
 #: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
@@ -191,30 +182,17 @@ class Trial:
         return all(self._is_closed(size) or self._is_near(size) for size in self.sizes)
 
     def _is_closed(self, size: int) -> bool:
-        """Whether something that was simulated at a size is near enough to the limit, and its schedule, too. Where schedules alone
-        decide, nothing is near enough.
-        """
-        if not self.request.by_time or self.request.thorough:
-            return False
-        limit_us = self.plan.bound.time_us(size)
+        """Whether something that was simulated at a size meets the goal."""
         return any(
-            times.get(size, math.inf) <= limit_us * _CLOSED
-            and self.entry(contender).schedules_us[size] <= limit_us * _SCHEDULE_CLOSED
+            self._goal.is_met(size, times.get(size, math.inf), self.entry(contender).schedules_us.get(size, math.inf))
             for contender, times in self._times.items()
         )
 
     def _is_near(self, size: int) -> bool:
-        """Whether a large buffer takes as little as can be had without several times the work."""
-        if not self.request.by_time or self.request.thorough or size <= CONNECTION_BOUND_BYTES:
-            return False
-        near_us = self.plan.bound.time_us(size) * (_NEAR_SUMS if self.plan.collective(1).combining else _NEAR_COPIES)
-        return any(times.get(size, math.inf) <= near_us for times in self._times.values())
+        return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
 
     def _may_close(self, size: int) -> bool:
-        """Whether a candidate's estimate is not far from the limit. Those of large sums do not say: more threadblocks help them."""
-        far_us = self.plan.bound.time_us(size) * _FAR
-        sums = self.plan.collective(1).combining and size > CONNECTION_BOUND_BYTES
-        return sums or any(entry.times_us.get(size, math.inf) <= far_us for entry in self.scored)
+        return any(self._goal.may_be_met(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
@@ -272,6 +250,10 @@ class Trial:
     def is_simulated(self, contender: Contender) -> bool:
         """Whether the contender's program is small enough to be simulated."""
         return _steps(self.algo(contender)) <= _MOST_STEPS
+
+    @cached_property
+    def _goal(self) -> Goal:
+        return Goal(self.plan)
 
     @cached_property
     def _paths(self) -> Paths:

@@ -58,7 +58,20 @@ VALUES = frozenset(
 )
 #: The pipeline and the files that it is cut into: they put the stages together. Others go through `pipeline` alone.
 PIPELINE = frozenset(
-    {"build", "cache", "hierarchical", "known", "pipeline", "plan", "search", "solve", "strategies", "trial", "workers"}
+    {
+        "build",
+        "cache",
+        "goal",
+        "hierarchical",
+        "known",
+        "pipeline",
+        "plan",
+        "search",
+        "solve",
+        "strategies",
+        "trial",
+        "workers",
+    }
 )
 #: Other people's algorithms, put together from values and lowering alone: part of the pipeline's layer, but without the judge
 #: and without the stages that search, so that what answers are compared with owes nothing to how they were found.

@@ -1,0 +1,52 @@
+"""When an answer is near enough to the proved limit for the search to end.
+
+Only where simulated times decide, and nothing thorough was asked for: where schedules decide, the best of all is looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.plan import Plan
+
+#: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
+_CLOSED = 1.035
+_SCHEDULE_CLOSED = 1.01
+#: After the first round this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
+#: percent or two.
+_NEAR_COPIES = 1.053
+_NEAR_SUMS = 1.12
+#: What copies and is estimated at more, times the limit, does not turn out to be so near.
+_FAR = 1.15
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How near the answers of a plan have to come to the limit, by size in bytes; all times are in us."""
+
+    plan: Plan
+
+    def is_met(self, size: int, time_us: float, schedule_us: float) -> bool:
+        """Whether nothing else is worth a trial at a size."""
+        limit_us = self._limit_us(size)
+        return time_us <= limit_us * _CLOSED and schedule_us <= limit_us * _SCHEDULE_CLOSED
+
+    def is_near(self, size: int, time_us: float) -> bool:
+        """Whether a large buffer takes as little as can be had without several times the work."""
+        factor = _NEAR_SUMS if self._sums else _NEAR_COPIES
+        return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * factor
+
+    def may_be_met(self, size: int, estimate_us: float) -> bool:
+        """Whether a candidate with such an estimate may be near. Those of large sums do not say: more threadblocks help them."""
+        unsaid = self._sums and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
+        return unsaid or estimate_us <= self._limit_us(size) * _FAR
+
+    @property
+    def _sums(self) -> bool:
+        return self.plan.collective(1).combining
+
+    def _limit_us(self, size: int) -> float:
+        request = self.plan.request
+        return self.plan.bound.time_us(size) if request.by_time and not request.thorough else 0.0
