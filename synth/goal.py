@@ -1,6 +1,7 @@
 """When an answer is near enough to the proved limit for the search to end.
 
-Only where simulated times decide, and nothing thorough was asked for: where schedules decide, the best of all is looked for.
+Only where one size is asked for, simulated times decide, and nothing thorough was asked for: where schedules decide, the best of all
+is looked for, and over a range the sizes share what is tried.
 """
 
 from __future__ import annotations
@@ -49,4 +50,5 @@ class Goal:
 
     def _limit_us(self, size: int) -> float:
         request = self.plan.request
-        return self.plan.bound.time_us(size) if request.by_time and not request.thorough else 0.0
+        ends = request.single_size and request.by_time and not request.thorough
+        return self.plan.bound.time_us(size) if ends else 0.0
