@@ -298,6 +298,8 @@ class Trial:
             for leader in leaders
             for channels, instances in _LARGE_SHAPES
             if self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
+            # A receive and a send each: what is too large to be simulated could not be compared.
+            if 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS
         ]
         # Over boxes simulations take long, and fewer threadblocks are hardly ever the better there.
         return wider if len(kinds) > 1 and wider else leaders + wider
