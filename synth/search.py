@@ -105,7 +105,6 @@ class Search:
     progress: Callable[[Progress], None]
     notes: list[str] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
-    _tried: int = 0
 
     @property
     def request(self) -> Request:
@@ -123,13 +122,16 @@ class Search:
 
         Where time runs out there are no more rounds, and at least one candidate is solved.
         """
+        tried = 0
         for planned in self.plan.rounds:
-            self._carry_out(planned)
+            self._carry_out(planned, tried)
+            tried += len(planned)
             yield self.scored
             if self.notes:
                 return
 
-    def _carry_out(self, planned: Sequence[Candidate]) -> None:
+    def _carry_out(self, planned: Sequence[Candidate], tried: int) -> None:
+        """Solve and score one round, after so many candidates of earlier ones."""
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
@@ -140,20 +142,19 @@ class Search:
             enough = self.scored or (scored and number >= fewest)
             if enough and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
                 self.notes.append(
-                    f"--time-limit ended the search after {self._tried + number} of {total} candidates; "
+                    f"--time-limit ended the search after {tried + number} of {total} candidates; "
                     "another run may end at another"
                 )
                 break
             size = candidate.anchor_bytes
             detail = f"{candidate.strategy}, {candidate.count} chunks, {format_size(size)}"
-            self.progress(Progress("search", detail, (self._tried + number) / total, best.get(size)))
+            self.progress(Progress("search", detail, (tried + number) / total, best.get(size)))
             found, seconds = next(answers)
             self.ledger.add(seconds)
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
         answers.close()
-        self._tried += len(planned)
         self.scored = _merged([*self.scored, *scored])
         served = set[int]().union(*(entry.times_us for entry in self.scored))
         if left := [size for size in self.plan.sizes if size not in served]:

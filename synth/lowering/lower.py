@@ -79,8 +79,9 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     program does not fit the runtime's or the caller's limits.
     """
     problem = _pose(instance, schedule, options)
-    foreseen = _foreseen(instance, schedule, options)
-    draft = _within_steps(problem, _within_threadblocks(problem, foreseen), foreseen)
+    needed = channels_per_path(instance, schedule, options)
+    foreseen = _foreseen(problem, needed)
+    draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
     problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
         relax = "fewer --chunks or another --instances"
@@ -105,12 +106,12 @@ def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _
     return _Problem(instance, schedule, options, target, layouts[0], layouts)
 
 
-def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
+def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: dict[int, int]) -> _Draft:
     """The first draft that has few enough threadblocks: with the channels that are foreseen, with fewer, then with receives and
     sends packed together.
     """
     options = problem.options
-    for parallel in _narrower(problem, foreseen):
+    for parallel in _narrower(needed, foreseen):
         try:
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
@@ -128,9 +129,8 @@ def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
     return draft
 
 
-def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
+def _narrower(needed: dict[int, int], foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
     """Channels of every path, fewer each time: those foreseen, those that bandwidth needs, and on to one each."""
-    needed = channels_per_path(problem.instance, problem.schedule, problem.options)
     yield foreseen
     if needed != foreseen:
         yield needed
@@ -161,18 +161,18 @@ def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _D
     return draft
 
 
-def _foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
+def _foreseen(problem: _Problem, needed: dict[int, int]) -> dict[int, int]:
     """Channels of every path: as many as its bandwidth needs, and as its messages will need for threadblocks not to have too many
     steps, which saves a draft, as long as threadblocks allow that.
     """
-    parallel = channels_per_path(instance, schedule, options)
-    messages = Counter(send.path for send in schedule.sends)
+    options = problem.options
+    messages = Counter(send.path for send in problem.schedule.sends)
     for room, joined in ((_ROOM_FOR_MESSAGES, False), (1.0, True)):
         steps = PORTABLE_STEPS * room
-        wider = {path: max(count, ceil(messages[path] / steps)) for path, count in parallel.items()}
-        if _threadblocks_needed(instance, wider, joined=joined) * options.instances <= options.threadblocks:
+        wider = {path: max(count, ceil(messages[path] / steps)) for path, count in needed.items()}
+        if _threadblocks_needed(problem.instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
-    return parallel
+    return needed
 
 
 def _threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined: bool) -> int:
