@@ -271,6 +271,16 @@ def hierarchy_candidates(
     return [Candidate(each, count, buffer_bytes) for each, count in tried]
 
 
+def beside_boxes(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What to solve first beside the candidates over equal boxes for large buffers that are copied: a packing of the whole cluster
+    for links alone, as fine as can be. It comes nearest to the limit, and nothing is added up that would hold it up.
+    """
+    collective = instance.collective
+    if buffer_bytes <= CONNECTION_BOUND_BYTES or strategy != "auto" or collective.combining or direct(collective):
+        return []
+    return [Candidate("trees", max(_large_cuts(instance, counts, buffer_bytes)), buffer_bytes)]
+
+
 def interpreted_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, single: bool
 ) -> list[Candidate]:

@@ -15,6 +15,7 @@ from synth.candidates import (
     LATENCY_BOUND_BYTES,
     Candidate,
     anchors,
+    beside_boxes,
     candidates,
     hierarchy_candidates,
     interpreted_candidates,
@@ -148,6 +149,8 @@ class Plan:
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
+        if boxed and by_time and request.single_size and not request.thorough:
+            plan = list(dict.fromkeys(beside_boxes(instance, request.strategy, counts, size) + plan))
         return boxed + plan
 
     def _usual(self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool) -> list[Candidate]:

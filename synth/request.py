@@ -51,9 +51,11 @@ class Request:
 
     @property
     def by_time(self) -> bool:
-        """Whether candidates are compared by their simulated time."""
+        """Whether candidates are compared by their simulated time: a range of files is for running, whoever made the GPUs, while
+        one size on a graph that does not say which GPUs it joins is a problem of schedules.
+        """
         known = all(gpu.arch for gpu in self.topology.gpus)
-        return self.objective == "time" or (self.objective == "auto" and known)
+        return self.objective == "time" or (self.objective == "auto" and (known or not self.single_size))
 
 
 @dataclass(frozen=True, slots=True)

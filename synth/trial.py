@@ -281,16 +281,16 @@ class Trial:
                     self._carry_out({contender: [size]})
 
     def _openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
-        """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of those made for
-        one of several equal boxes and the first of the others, whose estimates are not equally right, and sums with more
-        threadblocks: they are held up by what a threadblock adds.
+        """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of every kind
+        (`_kind`), as their estimates are not equally right, and sums with more threadblocks: they are held up by what a
+        threadblock adds.
         """
         if not (self.request.single_size and self.request.by_time and size > CONNECTION_BOUND_BYTES):
             return list(ranked[:1])
-        kinds: dict[bool, Contender] = {}
+        kinds: dict[tuple[bool, bool], Contender] = {}
         for contender in ranked:
-            kinds.setdefault(self.entry(contender).candidate.boxed, contender)
-        leaders = [leader for boxed, leader in kinds.items() if not self._fell_behind(size, boxed=boxed)]
+            kinds.setdefault(self._kind(contender), contender)
+        leaders = [leader for kind, leader in kinds.items() if not self._fell_behind(size, kind)]
         if not self.plan.collective(1).combining or self.request.instances is not None:
             return leaders
         wider = [
@@ -304,14 +304,22 @@ class Trial:
         # Over boxes simulations take long, and fewer threadblocks are hardly ever the better there.
         return wider if len(kinds) > 1 and wider else leaders + wider
 
-    def _fell_behind(self, size: int, *, boxed: bool) -> bool:
-        """Whether what was made for one of several equal boxes (or the others) was well behind at a size in an earlier round."""
-        best: dict[bool, float] = {}
+    def _kind(self, contender: Contender) -> tuple[bool, bool]:
+        """Whether it was made for one of several equal boxes, and beside such ones whether for links alone; sums that were, are far
+        behind.
+        """
+        candidate = self.entry(contender).candidate
+        apart = any(entry.candidate.boxed for entry in self.scored) and not self.plan.collective(1).combining
+        return candidate.boxed, apart and candidate.view is None
+
+    def _fell_behind(self, size: int, kind: tuple[bool, bool]) -> bool:
+        """Whether what is of a kind was well behind others at a size in an earlier round."""
+        best: dict[tuple[bool, bool], float] = {}
         for contender, times in self._times.items():
             if size in times:
-                kind = self.entry(contender).candidate.boxed
-                best[kind] = min(best.get(kind, math.inf), times[size])
-        return best.get(boxed, 0.0) > min(best.values(), default=math.inf) * _NEAR_LEADER
+                own = self._kind(contender)
+                best[own] = min(best.get(own, math.inf), times[size])
+        return best.get(kind, 0.0) > min(best.values(), default=math.inf) * _NEAR_LEADER
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""

@@ -130,7 +130,8 @@ def _search_options() -> list[click.Option]:
             "--objective",
             type=click.Choice(OBJECTIVES),
             default="auto",
-            help="What decides between candidates: simulated time, or the exact schedule. [auto: time where the GPUs are known]",
+            help="What decides between candidates: simulated time, or the exact schedule. [auto: time where the GPUs are known or "
+            "several sizes are asked for]",
         ),
         _option(
             "--protocol",

@@ -13,6 +13,7 @@ from synth.candidates import (
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
     anchors,
+    beside_boxes,
     candidates,
     hierarchy_candidates,
     lean_candidates,
@@ -164,3 +165,17 @@ def test_equal_boxes_are_cut_as_packings_are_for_large_buffers() -> None:
     assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, MB, by_time=True)} == {None}
     assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, GB, by_time=False)} == {None}
     assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
+
+
+def test_beside_equal_boxes_large_copies_are_packed_for_links_as_finely_as_can_be() -> None:
+    copied = instance_of(star(16), "allgather")
+    (one,) = beside_boxes(copied, "auto", POWERS, GB)
+    assert (one.strategy, one.view, one.boxed) == ("trees", None, False)
+    assert one.count == max(candidate.count for candidate in lean_candidates(copied, POWERS, GB, single=True))
+    for name, strategy, size in (
+        ("reduce-scatter", "auto", GB),
+        ("alltoall", "auto", GB),
+        ("allgather", "hierarchy", GB),
+        ("allgather", "auto", CONNECTION_BOUND_BYTES),
+    ):
+        assert beside_boxes(instance_of(star(16), name), strategy, POWERS, size) == []

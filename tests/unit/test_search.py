@@ -54,7 +54,7 @@ def test_a_clock_at_other_sizes_and_protocols() -> None:
 
 
 def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
-    scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB, strategy="trees"))
+    scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB, strategy="trees", objective="schedule"))
     assert notes == []
     assert all(step.stage == "search" for step in told)
     fractions = [step.fraction or 0.0 for step in told]

@@ -12,7 +12,7 @@ from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.topology import Topology
 from synth.trial import Contender, Trial
-from tests.graphs import full, ring
+from tests.graphs import full, ring, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -140,6 +140,28 @@ def test_what_is_far_from_the_limit_is_searched_on() -> None:
     tried = {(row.strategy, row.chunks, row.solved_for_bytes) for row in synthesize(job).tried}
     assert tried & first
     assert tried & second
+
+
+def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
+    """A graph says nothing of its GPUs: one size is a problem of schedules there, a range is for running."""
+    assert not any(gpu.arch for gpu in ring(4).gpus)
+    one, some = request(ring(4), "allgather", MB), request(ring(4), "allgather", KB, MB)
+    assert (one.by_time, some.by_time) == (False, True)
+    asked = request(ring(4), "allgather", KB, MB, objective="schedule")
+    assert not asked.by_time
+    known = {row.bytes: row.time_us for row in synthesize(some).sizes}
+    for row in synthesize(asked).sizes:
+        assert known[row.bytes] <= 1.02 * row.time_us
+
+
+def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too() -> None:
+    trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
+    kinds = {
+        (trial.entry(contender).candidate.boxed, trial.entry(contender).candidate.view is None)
+        for contender in trial.contenders
+        if trial.simulated_us(contender)
+    }
+    assert kinds >= {(True, False), (False, True)}
 
 
 def test_a_large_program_is_simulated_where_candidates_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
