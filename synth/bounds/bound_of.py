@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from synth.bounds.cases import cases_of, pair_case
+from synth.bounds.copies import copies_limit
 from synth.bounds.ingress import partings
 from synth.bounds.machine import Machine
 from synth.bounds.oracle import Case, CutOracle
@@ -22,6 +24,8 @@ from synth.topology import Topology
 MOST_LATE = 64
 #: One figure is better than another if it is by more than rounding.
 _SLIP = 1e-9
+#: And one that names no cut has to say that much more than one that does.
+_MORE = 1e-6
 
 
 def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] | None = None) -> Bound:
@@ -49,6 +53,7 @@ def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] |
             bound, limits = _with_flow(machine, bound, limits)
         case CollectiveName.ALLREDUCE:
             bound, limits = _with_roots(oracle, _islands(topology, paths), bound, limits)
+    bound, limits = _with_copies(machine, collective, bound, limits)
     return _with_limits(bound, limits)
 
 
@@ -88,6 +93,19 @@ def _with_flow(machine: Machine, bound: Bound, limits: list[Limit]) -> tuple[Bou
     full = _link_names(machine, found.edges)
     what = f"maximum concurrent flow: {len(full)} of {len(machine.links)} links are full"
     return Bound(bound.latency_us, found.limit.us_per_byte, what, full=full), [*limits, found.limit]
+
+
+def _with_copies(
+    machine: Machine, collective: Collective, bound: Bound, limits: list[Limit]
+) -> tuple[Bound, list[Limit]]:
+    """What all ranks take in or give away path by path, where that says more than any cut."""
+    found = copies_limit(machine, collective.name)
+    if found is None or found.limit.us_per_byte <= bound.us_per_byte * (1 + _MORE):
+        return bound, limits
+    full = _link_names(machine, found.edges)
+    what = f"limit of copies: {len(full)} of {len(machine.links)} links are full when each comes over a path of its own"
+    better = replace(bound, us_per_byte=found.limit.us_per_byte, what=what, cut=None, full=full)
+    return better, [*limits, found.limit]
 
 
 def _with_roots(

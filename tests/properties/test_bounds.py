@@ -83,8 +83,43 @@ def test_the_cut_is_the_worst_of_all(name: CollectiveName, data: st.DataObject) 
     topology = data.draw(machines())
     collective = collective_of(name, topology.num_ranks, data.draw(st.integers(0, topology.num_ranks - 1)))
     found = bound_of(topology, collective, find_paths(topology))
-    assert found.us_per_byte == pytest.approx(brute_force(topology, collective), rel=1e-9)
-    assert found.cut is not None
+    cut, copies = brute_force(topology, collective), copies_us_per_byte(topology, name)
+    assert found.us_per_byte == pytest.approx(max(cut, copies), rel=1e-9 if copies <= cut else 1e-6)
+    # A cut is named unless there is more to say than it does.
+    assert (found.cut is not None) == (found.us_per_byte <= cut * (1 + 1e-6))
+
+
+def copies_us_per_byte(topology: Topology, name: CollectiveName) -> float:
+    """Eq. 40a the other way: the least time in which paths bring every rank what it takes in, and away what it gives.
+
+    0 for collectives that it says nothing of.
+    """
+    halves = {"allgather": ["dst"], "reduce-scatter": ["src"], "allreduce": ["dst", "src"]}.get(name, [])
+    if not halves:
+        return 0.0
+    paths, ranks = find_paths(topology), topology.num_ranks
+    links = sorted({link for path in paths for link in path.links})
+    # Bytes on every path in each half, what is reduced at each rank, and the time in units of the widest link.
+    width = max(topology.links[link].GBps for link in links)
+    columns = len(halves) * len(paths) + ranks + 1
+    load, need = np.zeros((len(links), columns)), np.zeros((len(halves) * ranks, columns))
+    load[:, -1] = [-topology.links[link].GBps / width for link in links]
+    for half, end in enumerate(halves):
+        for at, path in enumerate(paths, half * len(paths)):
+            need[half * ranks + getattr(path, end), at] = -1.0
+            for link in path.links:
+                load[links.index(link), at] += 1.0
+        need[half * ranks : (half + 1) * ranks, -1 - ranks : -1] = -np.eye(ranks)
+    weights = np.zeros((1, columns))
+    weights[0, -1 - ranks : -1] = 1.0
+    # Of a collective of shares, every rank keeps its own.
+    bounds = [(0, None)] * (columns - 1 - ranks) + [(0, 1) if len(halves) > 1 else (1 / ranks, 1 / ranks)] * ranks
+    rhs = np.concatenate([np.zeros(len(links)), -np.ones(len(need))])
+    cost = np.zeros(columns)
+    cost[-1] = 1.0
+    answer = linprog(cost, np.vstack([load, need]), rhs, weights, [1.0], bounds=[*bounds, (0, None)])
+    assert answer.status == 0
+    return float(answer.fun / (width * 1e3))
 
 
 @settings(max_examples=40)
@@ -129,7 +164,8 @@ def concurrent_us_per_byte(topology: Topology) -> float:
 def test_allreduce_by_roots_is_the_linear_program_over_flows(topology: Topology) -> None:
     collective = collective_of(CollectiveName.ALLREDUCE, topology.num_ranks, 0)
     found = bound_of(topology, collective, find_paths(topology))
-    best = max(rooted_us_per_byte(topology), found.any_us_per_byte or 0.0)
+    copies = copies_us_per_byte(topology, CollectiveName.ALLREDUCE)
+    best = max(rooted_us_per_byte(topology), copies, found.any_us_per_byte or 0.0)
     assert found.us_per_byte == pytest.approx(best, rel=1e-5)
     # Eq. 28 is what some of its cuts say.
     assert found.us_per_byte >= ingress_bound(topology, collective, find_paths(topology)).us_per_byte * (1 - 1e-6)

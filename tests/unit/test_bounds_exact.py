@@ -19,8 +19,10 @@ from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
 from synth.paths import find_paths
+from synth.pipeline import synthesize
 from synth.topology import Device, DeviceKind, Link, Topology, replicate
 from tests.graphs import both_ways, dgx1, from_pairs, full, gpus, line, mesh, ring, star, two_boxes
+from tests.jobs import request
 
 PEERS = Path(__file__).resolve().parents[3] / "shared" / "peers" / "instances"
 CATALOGUE = ("dgx1", "dgx2", "dgx-a100", "dgx-h100", "mi250", "mi300x", "pcie8-1nic", "pcie-2x2-nvlink", "line4")
@@ -32,6 +34,29 @@ def bound(topology: Topology, name: str, root: int | None = None) -> Bound:
     if kind in ROOTED and root is None:
         root = 0
     return bound_of(topology, Collective(kind, topology.num_ranks, chunks, root), find_paths(topology))
+
+
+def test_what_gpus_share_lets_a_byte_in_once_for_each() -> None:
+    """Two boxes of two GPUs on one PCIe switch: either GPU may have the NIC's 10 GB/s beside its NVLink's 5, but both have 20 of
+    the 30 that the cuts of single GPUs count.
+    """
+    devices, links = [Device("network", DeviceKind.NETWORK, -1)], []
+    for node in range(2):
+        devices += gpus(2, 2 * node, node)
+        devices += [Device(f"pcie{node}", DeviceKind.PCIE_SWITCH, node), Device(f"nic{node}", DeviceKind.NIC, node)]
+        links += both_ways(f"gpu{2 * node}", f"gpu{2 * node + 1}", 5.0)
+        for end in (f"gpu{2 * node}", f"gpu{2 * node + 1}", f"nic{node}"):
+            links += both_ways(end, f"pcie{node}", 10.0)
+        links += both_ways(f"nic{node}", "network", 10.0)
+    topology = Topology("shared-nic", tuple(devices), tuple(links))
+    for name, share in (("allgather", 1.5), ("reduce-scatter", 1.5), ("allreduce", 3.0)):
+        found = bound(topology, name)
+        assert found.us_per_byte == pytest.approx(share / 20e3, rel=1e-9)
+        assert found.what.startswith("limit of copies")
+        assert found.cut is None
+        assert any("nic" in link for link in found.full)
+        result = synthesize(request(topology, name, 64 << 20, objective="schedule"))
+        assert 0.9 <= result.sizes[0].bound_us / result.sizes[0].schedule_us <= 1.0
 
 
 def test_a_limit_counts_only_links_that_are_in_time() -> None:
