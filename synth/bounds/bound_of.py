@@ -103,7 +103,7 @@ def _with_copies(
     if found is None or found.limit.us_per_byte <= bound.us_per_byte * (1 + _MORE):
         return bound, limits
     full = _link_names(machine, found.edges)
-    what = f"limit of copies: {len(full)} of {len(machine.links)} links are full when each comes over a path of its own"
+    what = f"limit of copies: {len(full)} of {len(machine.links)} links are full when every copy has a path of its own"
     better = replace(bound, us_per_byte=found.limit.us_per_byte, what=what, cut=None, full=full)
     return better, [*limits, found.limit]
 
