@@ -125,6 +125,7 @@ class _Ranked(NamedTuple):
 
 
 _Plan = dict[Contender, list[int]]
+_Kind = tuple[bool, bool]
 
 
 @dataclass
@@ -287,10 +288,11 @@ class Trial:
         """
         if not (self.request.single_size and self.request.by_time and size > CONNECTION_BOUND_BYTES):
             return list(ranked[:1])
-        kinds: dict[tuple[bool, bool], Contender] = {}
+        kinds: dict[_Kind, Contender] = {}
         for contender in ranked:
             kinds.setdefault(self._kind(contender), contender)
-        leaders = [leader for kind, leader in kinds.items() if not self._fell_behind(size, kind)]
+        behind = self._fell_behind(size)
+        leaders = [leader for kind, leader in kinds.items() if kind not in behind]
         if not self.plan.collective(1).combining or self.request.instances is not None:
             return leaders
         wider = [
@@ -304,7 +306,7 @@ class Trial:
         # Over boxes simulations take long, and fewer threadblocks are hardly ever the better there.
         return wider if len(kinds) > 1 and wider else leaders + wider
 
-    def _kind(self, contender: Contender) -> tuple[bool, bool]:
+    def _kind(self, contender: Contender) -> _Kind:
         """Whether it was made for one of several equal boxes, and beside such ones whether for links alone; sums that were, are far
         behind.
         """
@@ -312,14 +314,15 @@ class Trial:
         apart = any(entry.candidate.boxed for entry in self.scored) and not self.plan.collective(1).combining
         return candidate.boxed, apart and candidate.view is None
 
-    def _fell_behind(self, size: int, kind: tuple[bool, bool]) -> bool:
-        """Whether what is of a kind was well behind others at a size in an earlier round."""
-        best: dict[tuple[bool, bool], float] = {}
+    def _fell_behind(self, size: int) -> set[_Kind]:
+        """The kinds that were well behind another at a size in an earlier round."""
+        best: dict[_Kind, float] = {}
         for contender, times in self._times.items():
             if size in times:
-                own = self._kind(contender)
-                best[own] = min(best.get(own, math.inf), times[size])
-        return best.get(kind, 0.0) > min(best.values(), default=math.inf) * _NEAR_LEADER
+                kind = self._kind(contender)
+                best[kind] = min(best.get(kind, math.inf), times[size])
+        limit_us = min(best.values(), default=math.inf) * _NEAR_LEADER
+        return {kind for kind, taken in best.items() if taken > limit_us}
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from synth.bounds.cases import cases_of, pair_case
-from synth.bounds.copies import copies_limit
 from synth.bounds.ingress import partings
 from synth.bounds.machine import Machine
 from synth.bounds.oracle import Case, CutOracle
@@ -19,6 +19,9 @@ from synth.bounds.words import cut_words
 from synth.collective import Collective, CollectiveName
 from synth.paths import Path
 from synth.topology import Topology
+
+if TYPE_CHECKING:
+    from synth.bounds.concurrent import Priced
 
 #: Ranks up to which cuts are sought for small buffers too.
 MOST_LATE = 64
@@ -90,21 +93,30 @@ def _with_flow(machine: Machine, bound: Bound, limits: list[Limit]) -> tuple[Bou
         return _replaced(bound, bound.us_per_byte, more), limits
     if found.limit.us_per_byte <= bound.us_per_byte * (1 + _SLIP):
         return bound, limits
-    full = _link_names(machine, found.edges)
-    what = f"maximum concurrent flow: {len(full)} of {len(machine.links)} links are full"
-    return Bound(bound.latency_us, found.limit.us_per_byte, what, full=full), [*limits, found.limit]
+    return _with_full_links(machine, bound, limits, found, "maximum concurrent flow: {} are full")
 
 
 def _with_copies(
     machine: Machine, collective: Collective, bound: Bound, limits: list[Limit]
 ) -> tuple[Bound, list[Limit]]:
     """What all ranks take in or give away path by path, where that says more than any cut."""
+    from synth.bounds.copies import copies_limit
+
     found = copies_limit(machine, collective.name)
     if found is None or found.limit.us_per_byte <= bound.us_per_byte * (1 + _MORE):
         return bound, limits
+    taken = ", each piece reduced at one rank and broadcast" if collective.name is CollectiveName.ALLREDUCE else ""
+    what = f"limit of copies{taken}: {{}} are full when every copy has a path of its own"
+    return _with_full_links(machine, bound, limits, found, what)
+
+
+def _with_full_links(
+    machine: Machine, bound: Bound, limits: list[Limit], found: Priced, what: str
+) -> tuple[Bound, list[Limit]]:
+    """What prices prove in place of a cut; `what` with a place for how many links are full."""
     full = _link_names(machine, found.edges)
-    what = f"limit of copies: {len(full)} of {len(machine.links)} links are full when every copy has a path of its own"
-    better = replace(bound, us_per_byte=found.limit.us_per_byte, what=what, cut=None, full=full)
+    said = what.format(f"{len(full)} of {len(machine.links)} links")
+    better = replace(bound, us_per_byte=found.limit.us_per_byte, what=said, cut=None, full=full)
     return better, [*limits, found.limit]
 
 

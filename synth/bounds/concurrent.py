@@ -27,14 +27,20 @@ MOST_JOINED = 12_000
 _NOISE = 1e-9
 
 
-class Concurrent(NamedTuple):
-    """What the prices prove, and the edges that are full wherever the flow is largest."""
+class Priced(NamedTuple):
+    """What prices of edges prove, and the edges that have one: they are full in every best answer."""
 
     limit: Limit
     edges: tuple[int, ...]
 
 
-def concurrent_flow(machine: Machine) -> Concurrent | None:
+def without_noise(prices: Floats) -> Floats:
+    """The prices (at least one) without those that are rounding."""
+    kept: Floats = np.where(prices < prices.max() * _NOISE, 0.0, prices)
+    return kept
+
+
+def concurrent_flow(machine: Machine) -> Priced | None:
     """The limit of alltoall; None where the program would be too large."""
     turns = Classes.of(machine)
     if (int(turns.ranks.max()) + 1) * len(machine.links) > MOST_VARIABLES:
@@ -56,9 +62,8 @@ def concurrent_flow(machine: Machine) -> Concurrent | None:
     duals = np.zeros(len(first))
     duals[capacity] = np.maximum(-answer.duals_ub, 0.0)
     # The price of a class is that of all its members together.
-    prices = ((duals / counts)[rows[:loads]] / np.bincount(turns.edges))[turns.edges]
-    prices[prices < prices.max() * _NOISE] = 0.0
-    return Concurrent(priced_limit(machine, prices), tuple(np.flatnonzero(prices).tolist()))
+    prices = without_noise(((duals / counts)[rows[:loads]] / np.bincount(turns.edges))[turns.edges])
+    return Priced(priced_limit(machine, prices), tuple(np.flatnonzero(prices).tolist()))
 
 
 def priced_limit(machine: Machine, prices: Floats) -> Limit:

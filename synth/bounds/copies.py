@@ -7,45 +7,35 @@ is what its prices prove (docs/formulation.md, eq. 40a), which holds for any pri
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
+from synth.bounds.concurrent import Priced, without_noise
 from synth.bounds.machine import Floats, Ints, Machine
+from synth.bounds.refine import Matrix
 from synth.bounds.value import Limit
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError, SolverError
 from synth.milp.lp import solve_lp
 
-#: A scipy.sparse array; SciPy ships no types.
-Matrix = Any
 #: Paths above which the program is not asked.
 _MOST_PATHS = 12_000
-#: Prices below this share of the largest are rounding.
-_NOISE = 1e-9
 _INTO = frozenset({CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE})
 _OUT_OF = frozenset({CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
 
 
-class Copies(NamedTuple):
-    """What the prices prove, and the edges that are full wherever ranks take in the most."""
-
-    limit: Limit
-    edges: tuple[int, ...]
-
-
-def copies_limit(machine: Machine, name: CollectiveName) -> Copies | None:
+def copies_limit(machine: Machine, name: CollectiveName) -> Priced | None:
     """The limit of allgather, reduce-scatter, or allreduce by roots; None for others, where paths are not known, or are too many."""
     known = len(machine.delays.src)
     if name not in _INTO | _OUT_OF or not 0 < known <= _MOST_PATHS:
         return None
     ends = [end for end, names in ((machine.delays.dst, _INTO), (machine.delays.src, _OUT_OF)) if name in names]
+    crossings = _crossings(machine)
     try:
-        prices = _prices(machine, ends)
+        prices = _prices(machine, ends, crossings)
     except (SolverError, NoAnswerError):
         return None
-    return Copies(_priced(machine, ends, prices), tuple(np.flatnonzero(prices).tolist()))
+    return Priced(_limit(machine, ends, crossings, prices), tuple(np.flatnonzero(prices).tolist()))
 
 
 def _crossings(machine: Machine) -> Matrix:
@@ -55,12 +45,11 @@ def _crossings(machine: Machine) -> Matrix:
     return csr_array((np.ones(len(delays.edges)), (delays.edges, delays.crossed)), shape=shape)
 
 
-def _prices(machine: Machine, ends: list[Ints]) -> Floats:
+def _prices(machine: Machine, ends: list[Ints], crossings: Matrix) -> Floats:
     """The edges' prices in the program: columns are the bytes on every path once for each of `ends`, what is reduced at each rank,
     and the rate that is to be large; rates are scaled to the largest. With one of `ends` nothing is reduced at a single rank.
     """
     ranks, paths = machine.num_ranks, len(machine.delays.src)
-    crossings = _crossings(machine)
     rooted = ranks if len(ends) > 1 else 0
     count = len(ends) * paths + rooted + 1
     loads = hstack([*[crossings] * len(ends), csr_array((len(machine.links), rooted + 1))])
@@ -79,15 +68,13 @@ def _prices(machine: Machine, ends: list[Ints]) -> Floats:
         shares = csr_array(np.concatenate([np.zeros(len(ends) * paths), np.ones(rooted), [-1.0]])[None, :])
     limits = np.concatenate([capacity, np.zeros(len(ends) * ranks)])
     answer = solve_lp(cost, vstack([loads, *needs]).tocsr(), limits, shares, [0.0] if rooted else None)
-    prices: Floats = np.maximum(-answer.duals_ub[: len(machine.links)], 0.0)
-    prices[prices < prices.max() * _NOISE] = 0.0
-    return prices
+    return without_noise(np.maximum(-answer.duals_ub[: len(machine.links)], 0.0))
 
 
-def _priced(machine: Machine, ends: list[Ints], prices: Floats) -> Limit:
+def _limit(machine: Machine, ends: list[Ints], crossings: Matrix, prices: Floats) -> Limit:
     """What prices of edges prove: every rank pays at least its cheapest path for what it takes in or gives away."""
     ranks = machine.num_ranks
-    paid = prices @ _crossings(machine)
+    paid = prices @ crossings
     cheapest = np.zeros(ranks)
     for end in ends:
         least = np.full(ranks, np.inf)
