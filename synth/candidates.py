@@ -13,6 +13,9 @@ from synth.instance import Instance
 MAX_TRANSFERS = 10_000
 #: The same for one candidate of the largest buffers.
 _MAX_FINE_TRANSFERS = 16_000
+#: The same for one over equal boxes that is ordered in rounds, if each rank has no more chunks than this.
+_MAX_PACED_TRANSFERS = 32_000
+FINE = 32
 #: The same where every chunk has one destination: routes are short, and loads even with few of them.
 MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
@@ -60,13 +63,15 @@ _LEAST_CHUNK_BYTES = 1 << 10
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One combination to try: a strategy, a chunk count (as in synth.chunks), the buffer size it is solved at, and whether
-    for links alone or for the connections of an interpreter (synth.interpreted), by protocol.
+    for links alone or for the connections of an interpreter (synth.interpreted), by protocol; for these in a list or in rounds
+    (synth.ordering.rounds).
     """
 
     strategy: str
     count: int
     anchor_bytes: int
     view: str | None = None
+    in_rounds: bool = False
 
     @property
     def boxed(self) -> bool:
@@ -120,15 +125,17 @@ def worthwhile_counts(instance: Instance, counts: Sequence[int], buffer_bytes: i
     return sorted(chosen[:most])
 
 
-def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool) -> list[Candidate]:
+def lean_candidates(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool = False
+) -> list[Candidate]:
     """Of what could be solved for an interpreter at one buffer size, what decides in practice; `single` where that size is all
-    that is asked for.
+    that is asked for, `boxes` where the machine is a cluster of equal ones.
 
     Below what is bound by bandwidth alone: packings cut as finely as is worth it, and coarsely, since every message costs a step;
     and where latency rules the coarsest, and one piece for every rank to reduce. Above: `_large_candidates`.
     """
     if buffer_bytes > CONNECTION_BOUND_BYTES:
-        return _large_candidates(instance, counts, buffer_bytes)
+        return _large_candidates(instance, counts, buffer_bytes, boxes=boxes and single)
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = _coarse(instance, counts, buffer_bytes)
@@ -158,21 +165,30 @@ def lean_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int
     return chosen
 
 
-def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, for links alone and for connections;
-    a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose threadblocks have
-    fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
+def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, boxes: bool) -> list[Candidate]:
+    """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds and in a list, and for
+    links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose
+    threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
+
+    Over `boxes` what comes in rounds is as fine as can be, and first. Copies, which nothing adds up and holds up, are packed for
+    links alone as finely then.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
         return [Candidate("flow", finest, buffer_bytes, view) for view in (None, LARGE_VIEW)]
     finest, *others = _large_cuts(instance, counts, buffer_bytes)
-    seen = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
-    return [seen[0], Candidate("trees", finest, buffer_bytes), *seen[1:]]
+    top = max(finest, *others)
+    listed = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
+    alone = Candidate("trees", finest, buffer_bytes)
+    fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
+    if boxes:
+        copied = [] if instance.collective.combining else [replace(alone, count=top)]
+        return list(dict.fromkeys([fine, *copied, listed[0], alone, *listed[1:]]))
+    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, fine, *listed[1:]]))
 
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
-    """The finest cut that is worth it, and the others of `_large_candidates`."""
+    """The finest cut that is worth it, and the others of `_large_candidates`, the coarsest last."""
     cuts = {count: with_count(instance.collective, count) for count in counts}
     worthwhile = worthwhile_counts(instance, counts, buffer_bytes, len(counts))
     most = _FINEST_LARGE * instance.num_ranks
@@ -186,7 +202,15 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     ]
     half = [count for count in counts if 2 * count <= finest]
     each = [count for count, cut in cuts.items() if cut.chunks >= instance.num_ranks]
-    return list(dict.fromkeys((finest, *(finer or half)[-1:], *each[:1])))
+    return list(dict.fromkeys((finest, *(finer or half)[-1:], *(each or [finest])[:1])))
+
+
+def _paced_cut(instance: Instance, counts: Sequence[int]) -> int:
+    """The finest cut over equal boxes for rounds: those need some chunks of every rank, and gain little by more."""
+    cuts = {count: with_count(instance.collective, count) for count in counts}
+    few = {count for count, cut in cuts.items() if cut.chunks <= FINE * instance.num_ranks}
+    most = {count: _MAX_PACED_TRANSFERS if count in few else _MAX_FINE_TRANSFERS for count in counts}
+    return max((count for count, cut in cuts.items() if transfers_of(cut) <= most[count]), default=counts[0])
 
 
 def candidates(
@@ -247,7 +271,7 @@ def is_large(collective: Collective) -> bool:
 
 
 def hierarchy_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool, single: bool
 ) -> list[Candidate]:
     """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of
     few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
@@ -259,7 +283,9 @@ def hierarchy_candidates(
         finest, *others = _large_cuts(instance, counts, buffer_bytes)
         # Solved for one box, a finer cut is hardly more work, and sums gain by it.
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
-        return [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
+        listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
+        paced = replace(listed[0], count=_paced_cut(instance, counts), in_rounds=True)
+        return [paced, *listed] if single else listed
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]
@@ -269,16 +295,6 @@ def hierarchy_candidates(
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
     tried = [*doubling, *rings] if len(worth) == 1 else [*rings, *doubling]
     return [Candidate(each, count, buffer_bytes) for each, count in tried]
-
-
-def beside_boxes(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """What to solve first beside the candidates over equal boxes for large buffers that are copied: a packing of the whole cluster
-    for links alone, as fine as can be. It comes nearest to the limit, and nothing is added up that would hold it up.
-    """
-    collective = instance.collective
-    if buffer_bytes <= CONNECTION_BOUND_BYTES or strategy != "auto" or collective.combining or direct(collective):
-        return []
-    return [Candidate("trees", max(_large_cuts(instance, counts, buffer_bytes)), buffer_bytes)]
 
 
 def interpreted_candidates(

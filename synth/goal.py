@@ -39,9 +39,11 @@ class Goal:
         factor = _NEAR_SUMS if self._sums else _NEAR_COPIES
         return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * factor
 
-    def may_be_met(self, size: int, estimate_us: float) -> bool:
-        """Whether a candidate with such an estimate may be near. Those of large sums do not say: more threadblocks help them."""
-        unsaid = self._sums and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
+    def may_be_met(self, size: int, estimate_us: float, *, said: bool = False) -> bool:
+        """Whether a candidate with such an estimate may be near. Those of large sums do not say, since more threadblocks help them,
+        but for those in rounds (`said`).
+        """
+        unsaid = self._sums and not said and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
         return unsaid or estimate_us <= self._limit_us(size) * _FAR
 
     @property

@@ -19,7 +19,7 @@ from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.hierarchy import HierarchyRouting
 from synth.scheduling import MilpScheduling
-from synth.solve import Checks, Folded, Routed, Solution, Stages
+from synth.solve import Checks, Folded, Routed, Solution, Stages, Strategy
 from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
@@ -38,11 +38,7 @@ def hierarchical(
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
     """
     seen = as_interpreted(instance, view) if view else instance
-    folded = fold(seen, replace(boxes, rotation=seen.symmetries[0]))
-    if folded is None:
-        raise NoAnswerError(
-            f"--strategy hierarchy: {instance.topology.name}: its boxes cannot be rotated with their chunks"
-        )
+    folded = _folded(seen, replace(boxes, rotation=seen.symmetries[0]))
 
     def routed(shown: Instance) -> Routed:
         routing, packing = HierarchyRouting(pattern)(as_described(shown) if view else shown, boxes)
@@ -57,6 +53,29 @@ def hierarchical(
     check_schedule(instance, schedule)
     interpreted = folded.unfold(one.interpreted) if one.interpreted else None
     return replace(solution, instance=instance, schedule=schedule, bound_us=None, folded=one, interpreted=interpreted)
+
+
+def over_boxes(boxes: Boxes, pattern: str) -> Strategy:
+    """The routing of one box's chunks, carried over to those of all, as a strategy for the instance that `Builder.boxed` gives.
+
+    Raises NoAnswerError as `hierarchical` does.
+    """
+
+    def routed(instance: Instance) -> Routed:
+        folded = _folded(instance, boxes)
+        routing, packing = HierarchyRouting(pattern)(folded.instance, boxes)
+        return Routed("hierarchy", folded.unfold_routing(routing), None, f"{pattern} of boxes", packing.load_us)
+
+    return routed
+
+
+def _folded(instance: Instance, boxes: Boxes) -> Fold:
+    folded = fold(instance, boxes)
+    if folded is None:
+        raise NoAnswerError(
+            f"--strategy hierarchy: {instance.topology.name}: its boxes cannot be rotated with their chunks"
+        )
+    return folded
 
 
 def _on_one_box(stages: Stages, folded: Fold, instance: Instance) -> Stages:

@@ -11,11 +11,11 @@ from synth.baselines import BASELINES, Machine
 from synth.bounds import Bound, bound_of
 from synth.build import Builder
 from synth.candidates import (
+    FINE,
     HIERARCHIES,
     LATENCY_BOUND_BYTES,
     Candidate,
     anchors,
-    beside_boxes,
     candidates,
     hierarchy_candidates,
     interpreted_candidates,
@@ -119,12 +119,21 @@ class Plan:
         planned = self.candidates()
         if not (self.request.single_size and self.request.by_time) or self.request.thorough:
             return (tuple(planned),)
-        made = [each for each in planned if each.strategy not in BASELINES]
-        boxed = [each for each in made if each.boxed][:1]
-        first = [*boxed, *(each for each in made if not each.boxed)][:_FIRST]
         known = [each for each in planned if each.strategy in BASELINES]
-        left = [each for each in made if each not in first]
-        return tuple(filter(None, (tuple(known + first), tuple(left))))
+        made = [each for each in planned if each.strategy not in BASELINES]
+        paced = [each for each in made if each.in_rounds]
+        boxed = [each for each in made if each.boxed and each not in paced][:1]
+        alone = [each for each in made if not each.boxed and each not in paced]
+        if any(each.boxed for each in paced):
+            # What comes in rounds is nearest to the limit, or says that it is not. Coarse cuts do not keep boxes busy in rounds.
+            ranks = self.request.topology.num_ranks
+            fine = [each for each in paced if each.boxed or self.collective(each.count).chunks >= FINE * ranks]
+            copied = [] if self.collective(1).combining else [each for each in alone if each.view is None]
+            first = [*fine, *boxed][:_FIRST]
+            rounds = [first, [*known, *boxed, *copied[:1]]]
+        else:
+            rounds = [[*known, *[*boxed, *paced, *alone][:_FIRST]]]
+        return tuple(tuple(each) for each in _each_once([*rounds, made]) if each)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
@@ -140,24 +149,30 @@ class Plan:
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-        by_time = request.by_time
-        boxes = self._boxes_at(size)
-        boxed = hierarchy_candidates(instance, request.strategy, counts, size, by_time=by_time) if boxes else []
+        boxed = self._over_boxes(instance, counts, size)
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1))):
             return boxed
-        plan = self._usual(instance, counts, size, largest=size == sizes[-1])
+        plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
-        if boxed and by_time and request.single_size and not request.thorough:
-            plan = list(dict.fromkeys(beside_boxes(instance, request.strategy, counts, size) + plan))
         return boxed + plan
 
-    def _usual(self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool) -> list[Candidate]:
-        """What to solve at one size, `largest` if there is none above it."""
+    def _over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
+        """What to solve for one of equal boxes at a size, if the machine has such."""
+        if not self._boxes_at(size):
+            return []
+        request = self.request
+        single = request.single_size and not request.thorough
+        return hierarchy_candidates(instance, request.strategy, counts, size, by_time=request.by_time, single=single)
+
+    def _usual(
+        self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool
+    ) -> list[Candidate]:
+        """What to solve at one size, `largest` if there is none above it, besides what is made for equal `boxes` where there are."""
         request, single = self.request, self.request.single_size
         if request.strategy == "auto" and request.by_time and not request.thorough:
-            plan = lean_candidates(instance, counts, size, single=single)
+            plan = lean_candidates(instance, counts, size, single=single, boxes=boxes)
         else:
             slow = self.bound.us_per_byte * size > _LATENCY_COUNTS * self.bound.latency_us
             thorough = request.thorough
@@ -225,3 +240,13 @@ def _once(planned: Sequence[Candidate]) -> list[Candidate]:
     for each in planned:
         kept.setdefault((each.strategy, each.count) if each.boxed else each, each)
     return list(kept.values())
+
+
+def _each_once(rounds: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+    """The rounds without what an earlier one has."""
+    seen: set[Candidate] = set()
+    left = []
+    for planned in rounds:
+        left.append([each for each in planned if each not in seen])
+        seen.update(planned)
+    return left

@@ -15,19 +15,19 @@ from synth.candidates import HIERARCHIES, JOINT, LARGE_VIEW, Candidate, transfer
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
-from synth.hierarchical import hierarchical
+from synth.hierarchical import hierarchical, over_boxes
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
 from synth.known import known_solution
 from synth.milp import SolveOptions
-from synth.ordering import RULES, Ordering
+from synth.ordering import RULES, Ordering, Rounds
 from synth.plan import Plan
-from synth.protocols import ll128_is_safe
+from synth.protocols import ll128_is_safe, under_protocol
 from synth.request import Progress, Request
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
-from synth.strategies import StrategyOptions, strategy
+from synth.strategies import StrategyOptions, over_few_ways, strategy
 from synth.timing import Replay, check_schedule, messages_of, retime
 from synth.units import format_size
 from synth.workers import in_parallel
@@ -233,7 +233,10 @@ class Search:
             self.ledger.enter("scoring")
             return joint
         chosen = strategy(candidate.strategy, options)
-        if candidate.view is None:
+        if candidate.in_rounds:
+            assert candidate.view is not None
+            solution = self._quick_stages.in_rounds(instance, over_few_ways(chosen), Rounds(candidate.view))
+        elif candidate.view is None:
             solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
         else:
             solution = self._for_interpreter(instance, candidate, chosen)
@@ -246,8 +249,13 @@ class Search:
         boxed = self.plan.builder.boxed(collective, candidate.anchor_bytes, pattern)
         if boxed is None:
             return None
+        instance, boxes = boxed
         try:
-            solution = hierarchical(*boxed, self._quick_stages, pattern, candidate.view)
+            if candidate.in_rounds:
+                rounds = Rounds(candidate.view or LARGE_VIEW)
+                solution = self._quick_stages.in_rounds(instance, over_few_ways(over_boxes(boxes, pattern)), rounds)
+            else:
+                solution = hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         except NoAnswerError:
             return None
         self.ledger.enter("scoring")
@@ -333,7 +341,8 @@ class Clock:
         self.solution = solution
         self.instance = self._timed(solution.instance)
         one = solution.folded or solution
-        self.replay = Replay(self.instance, messages_of(one.interpreted or one.schedule))
+        ordered = one.schedule if solution.rounds else one.interpreted or one.schedule
+        self.replay = Replay(self.instance, messages_of(ordered))
         self.interpreted: dict[str, tuple[Instance, Replay]] = {}
 
     def time_us(self, size_bytes: int) -> float:
@@ -342,6 +351,8 @@ class Clock:
 
     def estimate_us(self, size_bytes: int, protocol: str) -> float:
         """What an interpreter would take for it, launch included: an estimate, for choosing what to simulate."""
+        if self.solution.rounds:
+            return self._rounds_us(size_bytes, protocol)
         if protocol not in self.interpreted:
             used = {send.path for send in self.solution.schedule.sends}
             instance = self._timed(as_interpreted(self.solution.instance, protocol, used))
@@ -349,6 +360,18 @@ class Clock:
         instance, replay = self.interpreted[protocol]
         launch_us = Constants.for_topology(self.solution.instance.topology).of(protocol).launch_us
         return launch_us + replay.makespan_us(instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
+
+    def _rounds_us(self, size_bytes: int, protocol: str) -> float:
+        """What the rounds take, launch included: as much longer or shorter as chunks are, and each no less than a hop's latency."""
+        solution = self.solution
+        assert solution.interpreted is not None
+        constants = Constants.for_topology(solution.instance.topology)
+        mine, made_for = constants.of(protocol), constants.of(LARGE_VIEW)
+        slower = max(made_for.rate_GBps / mine.rate_GBps, made_for.wire / mine.wire)
+        scale = self.solution.chunk_bytes(size_bytes) / solution.instance.chunk_bytes
+        hop_us = max(path.alpha_us for path in under_protocol(solution.instance, protocol).paths)
+        round_us = solution.interpreted.makespan_us / solution.rounds
+        return mine.launch_us + solution.rounds * max(round_us * scale * slower, hop_us)
 
     def _timed(self, instance: Instance) -> Instance:
         """The instance, or a view of it, as the messages are timed on it: one box, where all do the same."""

@@ -13,15 +13,16 @@ from synth.boxes import Boxes
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
+from synth.list_scheduler import Work, list_schedule
 from synth.lowering import LoweringOptions, lower
-from synth.ordering import Ordering
+from synth.ordering import Ordering, Rounds
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.fold import merged
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
 from synth.scheduling import Scheduling
-from synth.timing import check_routing, check_schedule
+from synth.timing import check_routing, check_schedule, messages_of
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Solution:
     folded: Folded | None = None
     interpreted: Schedule | None = None
     """The same messages as an interpreter would carry them out, where they were made for one: when it does what."""
+    rounds: int = 0
+    """How many rounds `interpreted` has, where it was made in rounds (synth.ordering.rounds)."""
 
     @property
     def collective(self) -> Collective:
@@ -169,6 +172,32 @@ class Stages:
         ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
         return self._finish(joint.instance, routed, routing, ordered)
+
+    def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Rounds) -> Solution:
+        """Route with `strategy`, and order the whole in rounds; the exact schedule prefers what comes in an earlier one."""
+        self.watch("routing")
+        routed, routing = self._whole(instance, strategy)
+        self.checks.routing(instance, routing)
+        self.watch("ordering")
+        paced, count = rounds(instance, routing)
+        messages = messages_of(paced)
+        exact = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        assert exact is not None
+        solution = self._finish(instance, routed, routing, (exact, "rounds"))
+        return replace(solution, interpreted=paced, rounds=count)
+
+    def _whole(self, instance: Instance, strategy: Strategy) -> tuple[Routed, Routing]:
+        """What the strategy found in broadcast form, and the routing that comes of it."""
+        if not instance.collective.combining:
+            routed = strategy(instance)
+            return routed, routed.routing
+        if instance.collective.name is not CollectiveName.ALLREDUCE:
+            routed = strategy(instance.reversed())
+            return routed, reverse_routing(routed.routing)
+        down = strategy(instance)
+        twins = self.checks.twins(instance)
+        up = mirror_routing(twins, down.routing) if twins is not None else strategy(instance.reversed()).routing
+        return down, compose_routings(reverse_routing(up), down.routing)
 
     def _ordered(self, instance: Instance, routed: Routed) -> tuple[Schedule, str]:
         """The best ordering of a routing in broadcast form, the one it was found in included."""

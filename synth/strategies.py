@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 from synth.choices import STRATEGIES
 from synth.errors import InputError
 from synth.instance import Instance
-from synth.ir import Routing
+from synth.ir import Routing, Transfer
 from synth.milp import SolveOptions, Status
 from synth.routing.greedy import GreedyRouting
 from synth.routing.milp import MilpRouting
 from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
+from synth.timing import busiest_link_us
 
 #: Binaries up to which `auto` tries the MILP beside the others: it then ends in seconds, in a tenth of one up to the smaller.
 AUTO_MILP_BINARIES = 400
 LEAN_MILP_BINARIES = 60
 #: Binaries up to which `--strategy milp` cuts finer than it must: HiGHS ended such programs in seconds in trials.
 MILP_BINARIES = 1_000
+#: Few ways are as good as many if the busiest link carries no more than this share more.
+_AS_EVEN = 5e-3
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,33 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             raise InputError("--strategy", "", name, expected)
         case _:
             raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
+
+
+def over_few_ways(strategy: Strategy) -> Strategy:
+    """The strategy for one chunk a rank, whose parts then take the same way one after another, where that loads links as evenly as
+    many ways do: what repeats is the easier to keep in step.
+
+    Chunks are numbered by owner, so that the parts of one are neighbours.
+    """
+
+    def routed(instance: Instance) -> Routed:
+        found = strategy(instance)
+        parts, left = divmod(instance.collective.chunks, instance.num_ranks)
+        if left or parts == 1:
+            return found
+        collective = replace(instance.collective, chunks=instance.num_ranks)
+        whole = strategy(replace(instance, collective=collective, chunk_bytes=instance.chunk_bytes * parts))
+        transfers = sorted(
+            Transfer(chunk * parts + part, path, reduce)
+            for chunk, path, reduce in whole.routing.transfers
+            for part in range(parts)
+        )
+        even_us = busiest_link_us(instance, found.routing.transfers) * (1 + _AS_EVEN)
+        if busiest_link_us(instance, transfers) > even_us:
+            return found
+        return replace(whole, routing=replace(whole.routing, transfers=tuple(transfers)), schedule=None)
+
+    return routed
 
 
 def _greedy(instance: Instance, options: StrategyOptions) -> Routed:

@@ -52,7 +52,7 @@ _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest.
 _PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
-_MOST_STEPS = 100_000
+_MOST_STEPS = 130_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
 #: shares links is simulated together), and transfers of those that are made. Messages count as often as there are so many GPUs:
 #: the more there are, the more share links.
@@ -125,7 +125,7 @@ class _Ranked(NamedTuple):
 
 
 _Plan = dict[Contender, list[int]]
-_Kind = tuple[bool, bool]
+_Kind = tuple[bool, bool, bool]
 
 
 @dataclass
@@ -180,7 +180,22 @@ class Trial:
     @property
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another round."""
-        return all(self._is_closed(size) or self._is_near(size) for size in self.sizes)
+        return all(map(self._is_enough, self.sizes))
+
+    def _is_enough(self, size: int) -> bool:
+        return self._is_closed(size) or self._is_near(size)
+
+    def _is_worth_it(self, contender: Contender, size: int) -> bool:
+        """Whether to simulate what is not the most promising: where nothing is near the limit, and others' algorithms where these
+        may be what is best.
+        """
+        if self._is_enough(size):
+            return self._is_known(contender) and size <= CONNECTION_BOUND_BYTES
+        return self._is_hopeful(contender, size)
+
+    def _is_known(self, contender: Contender) -> bool:
+        """Whether it is one of others' algorithms."""
+        return self.entry(contender).candidate.strategy in BASELINES
 
     def _is_closed(self, size: int) -> bool:
         """Whether something that was simulated at a size meets the goal."""
@@ -193,7 +208,16 @@ class Trial:
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
 
     def _may_close(self, size: int) -> bool:
-        return any(self._goal.may_be_met(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
+        return any(
+            self._goal.may_be_met(size, entry.times_us.get(size, math.inf), said=entry.candidate.in_rounds)
+            for entry in self.scored
+        )
+
+    def _is_hopeful(self, contender: Contender, size: int) -> bool:
+        """Whether a candidate in rounds may be near the limit, or is all there is: their number says what they take."""
+        entry = self.entry(contender)
+        alone = all(other.candidate.in_rounds for other in self.scored)
+        return not entry.candidate.in_rounds or alone or self._goal.may_be_met(size, entry.times_us[size], said=True)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
@@ -272,7 +296,7 @@ class Trial:
         for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
                 for contender in ranked[size].promising[turn : turn + 1]:
-                    if not self._is_closed(size) or self.entry(contender).candidate.strategy in BASELINES:
+                    if self._is_worth_it(contender, size):
                         self._spend(others, contender, size, _MOST_WORK * _OPENING_SHARE + self._shapes_work)
         self._carry_out(others, may_end=True)
         for size in self.plan.looked_at:
@@ -290,29 +314,32 @@ class Trial:
             return list(ranked[:1])
         kinds: dict[_Kind, Contender] = {}
         for contender in ranked:
-            kinds.setdefault(self._kind(contender), contender)
+            if contender is ranked[0] or not self._is_known(contender):
+                kinds.setdefault(self._kind(contender), contender)
         behind = self._fell_behind(size)
-        leaders = [leader for kind, leader in kinds.items() if kind not in behind]
+        leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
         if not self.plan.collective(1).combining or self.request.instances is not None:
             return leaders
-        wider = [
-            Contender(leader.position, channels, instances)
-            for leader in leaders
-            for channels, instances in _LARGE_SHAPES
-            if self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
-            # A receive and a send each: what is too large to be simulated could not be compared.
-            if 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS
-        ]
-        # Over boxes simulations take long, and fewer threadblocks are hardly ever the better there.
-        return wider if len(kinds) > 1 and wider else leaders + wider
+        return [self._wider(leader, size) or leader for leader in leaders]
+
+    def _wider(self, leader: Contender, size: int) -> Contender | None:
+        """The contender with more threadblocks, if it can have them and is small enough to be simulated then."""
+        ((channels, instances),) = _LARGE_SHAPES
+        divided = self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
+        # A receive and a send each: what is too large to be simulated could not be compared.
+        if divided and 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS:
+            return Contender(leader.position, channels, instances)
+        return None
 
     def _kind(self, contender: Contender) -> _Kind:
-        """Whether it was made for one of several equal boxes, and beside such ones whether for links alone; sums that were, are far
-        behind.
+        """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
+        whether for links alone; sums that were, are far behind.
         """
         candidate = self.entry(contender).candidate
+        if candidate.in_rounds:
+            return True, False, False
         apart = any(entry.candidate.boxed for entry in self.scored) and not self.plan.collective(1).combining
-        return candidate.boxed, apart and candidate.view is None
+        return False, candidate.boxed, apart and candidate.view is None
 
     def _fell_behind(self, size: int) -> set[_Kind]:
         """The kinds that were well behind another at a size in an earlier round."""
@@ -402,7 +429,7 @@ class Trial:
         plan: _Plan = {}
         for size in self.plan.looked_at:
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
-            for leader in self._leaders(timed) if not self._is_closed(size) else ():
+            for leader in self._leaders(timed) if not self._is_enough(size) else ():
                 most = _MOST_WORK if self._shape_matters(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self._shapes(leader, size):
                     self._shapes_work += self._spend(plan, shaped, size, most)

@@ -2,5 +2,6 @@
 
 from synth.ordering.keys import SORT_KEYS
 from synth.ordering.orderer import RULES, Ordering
+from synth.ordering.rounds import Rounds
 
-__all__ = ["RULES", "SORT_KEYS", "Ordering"]
+__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds"]

@@ -13,7 +13,6 @@ from synth.candidates import (
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
     anchors,
-    beside_boxes,
     candidates,
     hierarchy_candidates,
     lean_candidates,
@@ -141,41 +140,54 @@ def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, 
 @pytest.mark.parametrize("ranks", [4, 8, 16, 32])
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
 def test_large_buffers_are_cut_for_tiles(name: str, ranks: int) -> None:
-    """The finest that is worth it for links and for connections, another cut for connections, and one piece for each rank."""
+    """The finest that is worth it in rounds, in a list and for links alone, the finest of all in rounds, one piece for each."""
     instance = instance_of(star(ranks), name)
     tried = lean_candidates(instance, POWERS, GB, single=True)
-    counts = [candidate.count for candidate in tried]
-    assert [candidate.view for candidate in tried] == [LARGE_VIEW, None, *[LARGE_VIEW] * (len(tried) - 2)]
+    assert [(each.view, each.in_rounds) for each in tried[:3]] == [
+        (LARGE_VIEW, True),
+        (LARGE_VIEW, False),
+        (None, False),
+    ]
     shares = 1 if name == "allreduce" else ranks
     worthwhile = worthwhile_counts(instance, POWERS, GB, len(POWERS))
-    assert counts[:2] == [max(count for count in worthwhile if count * shares <= 64 * ranks)] * 2
-    assert counts[-1] * shares == ranks
-    for count in counts:
-        assert transfers_of(with_count(instance.collective, count)) <= 16_000
+    finest = max(count for count in worthwhile if count * shares <= 64 * ranks)
+    assert [each.count for each in tried[:3]] == [finest] * 3
+    paced = [each.count for each in tried if each.in_rounds]
+    assert paced == sorted({finest, max(each.count for each in tried)})
+    assert tried[-1].count * shares == ranks
+    for each in tried:
+        assert transfers_of(with_count(instance.collective, each.count)) <= 16_000
         # Finer than what is worth it anyway only while two chunks fill a tile.
-        assert count <= counts[0] or GB / (count * shares) >= MB
+        assert each.count <= finest or GB / (each.count * shares) >= MB
 
 
-def test_equal_boxes_are_cut_as_packings_are_for_large_buffers() -> None:
-    instance = instance_of(star(16), "allgather")
-    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True)
-    packed = {candidate.count for candidate in lean_candidates(instance, POWERS, GB, single=True)}
-    assert {candidate.count for candidate in tried} == packed
-    assert {(candidate.strategy, candidate.view) for candidate in tried} == {("hierarchy-ring", LARGE_VIEW)}
-    assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, MB, by_time=True)} == {None}
-    assert {each.view for each in hierarchy_candidates(instance, "auto", POWERS, GB, by_time=False)} == {None}
-    assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_beside_equal_boxes_the_finest_comes_in_rounds_and_copies_for_links_alone(name: str) -> None:
+    instance = instance_of(star(16), name)
+    alone = lean_candidates(instance, POWERS, GB, single=True)
+    tried = lean_candidates(instance, POWERS, GB, single=True, boxes=True)
+    finest = max(each.count for each in alone)
+    assert (tried[0].in_rounds, tried[0].count, tried[0].boxed) == (True, finest, False)
+    assert ((tried[1].view, tried[1].count) == (None, finest)) == (name == "allgather")
+    assert not any(each.in_rounds for each in tried[1:])
+    assert {each for each in tried if not each.in_rounds} >= {each for each in alone if not each.in_rounds}
+    # A range of sizes shares what is tried.
+    assert lean_candidates(instance, POWERS, GB, single=False, boxes=True) == alone
 
 
-def test_beside_equal_boxes_large_copies_are_packed_for_links_as_finely_as_can_be() -> None:
-    copied = instance_of(star(16), "allgather")
-    (one,) = beside_boxes(copied, "auto", POWERS, GB)
-    assert (one.strategy, one.view, one.boxed) == ("trees", None, False)
-    assert one.count == max(candidate.count for candidate in lean_candidates(copied, POWERS, GB, single=True))
-    for name, strategy, size in (
-        ("reduce-scatter", "auto", GB),
-        ("alltoall", "auto", GB),
-        ("allgather", "hierarchy", GB),
-        ("allgather", "auto", CONNECTION_BOUND_BYTES),
-    ):
-        assert beside_boxes(instance_of(star(16), name), strategy, POWERS, size) == []
+@pytest.mark.parametrize(("ranks", "finest"), [(8, 256), (16, 64), (32, 32)])
+def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, finest: int) -> None:
+    """In a list; in rounds as finely as transfers allow, which is finer where each rank would have few chunks."""
+    instance = instance_of(star(ranks), "allgather")
+    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=True)
+    assert [each.in_rounds for each in tried] == [True, *[False] * (len(tried) - 1)]
+    assert tried[0].count == finest
+    listed = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=False)
+    assert listed == tried[1:]
+    packed = lean_candidates(instance, POWERS, GB, single=True)
+    assert {each.count for each in listed} == {each.count for each in packed}
+    assert {(each.strategy, each.view) for each in tried} == {("hierarchy-ring", LARGE_VIEW)}
+    for size, by_time in ((MB, True), (GB, False)):
+        others = hierarchy_candidates(instance, "auto", POWERS, size, by_time=by_time, single=True)
+        assert {each.view for each in others} == {None}
+    assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True, single=True) == []

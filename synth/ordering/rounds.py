@@ -1,0 +1,300 @@
+"""Ordering in rounds, for large buffers on an interpreter (docs/formulation.md, section 5).
+
+A list schedule keeps links busy one message at a time. An interpreter has many threadblocks that share a link, and each carries out
+its steps in a fixed order: what holds one up holds up all that wait for it. Rounds of equal length leave it slack: in a round every
+connection carries a message or so, no link more than it can, a rank adds at most one message to a sum, and what a message needs
+has come in an earlier round. How many rounds there are says how long the interpreter takes.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from typing import NamedTuple
+
+from synth.constants import Constants
+from synth.instance import Instance
+from synth.interpreted import channels_needed
+from synth.ir import Message, Routing, Schedule, Send
+from synth.list_scheduler import Work
+from synth.timing import link_loads_us
+
+#: A round is at least so many times as long as a threadblock needs for a chunk.
+_SLACK = 1.1
+#: And so many times where no number of rounds gives every path the same whole number of messages in each.
+_USUAL_SLACK = 1.25
+#: Messages of the busiest path in a round at most: with more, what waits for a round waits long.
+_MOST_A_ROUND = 4
+#: Lengths that are tried, the shortest first.
+_LENGTHS = 2
+#: Messages that are looked at for one that may be added in this round.
+_LOOKED_AT = 64
+#: A run is good enough if it takes no more than this, times what the busiest link has to carry.
+_ENOUGH = 1.005
+#: Where capacity ends: sums of shares are rounded.
+_WHOLE = 0.9999
+
+
+#: The rank that a message comes to, its chunk, and whether it is added there.
+Place = tuple[int, int, bool]
+
+
+class Pace(NamedTuple):
+    """How a run goes: how long a round is, how many sums a rank makes at the same time, in multiples of the messages that it
+    receives in a round, and how much a chunk's turn counts beside the chain of messages that is still to come after one.
+    """
+
+    round_us: float
+    abreast: float
+    turn: float
+
+
+class _Entry(NamedTuple):
+    """A message that waits for its turn on a path, the smallest first."""
+
+    group: int
+    to_go: int
+    turn: float
+    rotation: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Orders a routing for the connections of a protocol. What `Pace` says is tried in all combinations at the shortest rounds, the
+    best of them at longer ones, too, and the least time of all rounds together is kept.
+    """
+
+    protocol: str
+    abreast: tuple[float, ...] = (1.0, 1.5)
+    turns: tuple[float, ...] = (0.0, 1 / 12)
+
+    def __call__(self, instance: Instance, routing: Routing) -> tuple[Schedule, int]:
+        """When which message is sent, one chunk each, and the number of rounds: the messages of one start in it, one after another,
+        and are there at its end. The times are those of rounds, not of links; `makespan_us` is that of all rounds.
+        """
+        plan = _Plan(instance, routing, self.protocol)
+        shortest, *longer = plan.lengths_us
+        best: _Tried | None = None
+        for turn, abreast in product(self.turns, self.abreast):
+            best = plan.better(best, Pace(shortest, abreast, turn))
+        for length_us in longer:
+            assert best is not None
+            best = plan.better(best, best.pace._replace(round_us=length_us))
+        assert best is not None
+        return plan.schedule(best), best.count
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The round of every message at a pace, and how many rounds there are."""
+
+    pace: Pace
+    rounds: list[int]
+    count: int
+
+    @property
+    def taken_us(self) -> float:
+        return self.count * self.pace.round_us
+
+
+class _Plan:
+    """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
+
+    def __init__(self, instance: Instance, routing: Routing, protocol: str) -> None:
+        self.instance = instance
+        paths = instance.paths
+        self.messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
+        self.work = Work.of(instance, self.messages)
+        self.paths = [message.path for message in self.messages]
+        self.counts = Counter(self.paths)
+        self.busy = {
+            path: tuple(zip(paths[path].links, paths[path].busy_us(instance.chunk_bytes), strict=True))
+            for path in sorted(self.counts)
+        }
+        self.busiest_us = max(link_loads_us(instance, self.paths).values(), default=0.0)
+        needed = channels_needed(instance, self.counts, protocol)
+        self.channels = {path: max(1, ceil(needed[path])) for path in self.busy}
+        rate_GBps = Constants.for_topology(instance.topology).of(protocol).rate_GBps
+        self.lengths_us = self._lengths(instance.chunk_bytes / (rate_GBps * 1e3))
+        self.places: list[Place] = [(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
+        self.parts = Counter(place for place in self.places if place[2])
+        self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
+        self.turns = self._turns()
+        self.to_go = self._to_go()
+
+    def better(self, best: _Tried | None, pace: Pace) -> _Tried:
+        """The better of what was found and what the pace gives, which is not looked at where links are as busy as can be already."""
+        if best is not None and best.taken_us <= self.busiest_us * _ENOUGH:
+            return best
+        rounds = _Run(self, pace).rounds()
+        tried = _Tried(pace, rounds, max(rounds, default=-1) + 1)
+        return tried if best is None or tried.taken_us < best.taken_us else best
+
+    def _lengths(self, chunk_us: float) -> list[float]:
+        """Lengths of a round with which the path that carries most has the same number of messages in each."""
+        most = max(self.counts.values(), default=1)
+        whole = [self.busiest_us / ceil(most / each) for each in range(1, _MOST_A_ROUND + 1)]
+        return [length for length in whole if length >= chunk_us * _SLACK][:_LENGTHS] or [chunk_us * _USUAL_SLACK]
+
+    def _turns(self) -> list[float]:
+        """By message, where its chunk stands among those of its owner, 0 to 1."""
+        owned: dict[int, list[int]] = defaultdict(list)
+        for chunk in sorted({message.chunks[0] for message in self.messages}):
+            owned[self.instance.owner(chunk)].append(chunk)
+        turns = {chunk: place / len(own) for own in owned.values() for place, chunk in enumerate(own)}
+        return [turns[message.chunks[0]] for message in self.messages]
+
+    def _to_go(self) -> list[int]:
+        """By message, how many there are in the longest chain that begins with it."""
+        to_go = [0] * len(self.messages)
+        for index in reversed(self.work.causal_order()):
+            to_go[index] = 1 + max((to_go[follower] for follower in self.work.after[index]), default=0)
+        return to_go
+
+    def groups(self, pace: Pace) -> list[int]:
+        """By message, when its turn at the rank that it comes to is: sums are begun in groups, those first that most waits for,
+        and as many of them abreast as keep all connections busy, since each takes one message a round.
+        """
+        rounds = self.busiest_us / pace.round_us
+        received: dict[int, float] = defaultdict(float)
+        for path, count in self.counts.items():
+            received[self.instance.paths[path].dst] += count / max(rounds, 1.0)
+        urgent: dict[Place, tuple[float, float, int]] = {}
+        for index, place in enumerate(self.places):
+            waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
+            key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place[1])
+            urgent[place] = min(urgent.get(place, key), key)
+        ordered: dict[int, list[Place]] = defaultdict(list)
+        for place in sorted(urgent, key=lambda place: (urgent[place], place)):
+            ordered[place[0]].append(place)
+        group: dict[Place, int] = {}
+        for rank, places in ordered.items():
+            groups = max(1, int(len(places) / (received[rank] * pace.abreast * _WHOLE)))
+            group.update((place, position * groups // len(places)) for position, place in enumerate(places))
+        return [group[place] for place in self.places]
+
+    def schedule(self, tried: _Tried) -> Schedule:
+        """The messages in their rounds; those of one round in rotations, which do not meet in a switch."""
+        rounds, pace = tried.rounds, tried.pace
+        order = sorted(
+            range(len(rounds)), key=lambda index: (rounds[index], self.rotations[index], self.paths[index], index)
+        )
+        in_round = Counter(rounds)
+        begun: Counter[int] = Counter()
+        sends = []
+        for index in order:
+            number = rounds[index]
+            start_us = (number + begun[number] / in_round[number]) * pace.round_us
+            begun[number] += 1
+            sends.append(Send(*self.messages[index], start_us, (number + 1) * pace.round_us))
+        return Schedule(tuple(sends))
+
+
+class _Run:
+    """One run: round after round, whatever may be sent is, the path that is most behind first."""
+
+    def __init__(self, plan: _Plan, pace: Pace) -> None:
+        self.plan = plan
+        self.round_us = pace.round_us
+        self.groups = plan.groups(pace)
+        self.waiting = list(plan.work.before)
+        self.missing = Counter(plan.parts)
+        self.left = Counter(plan.counts)
+        share = pace.round_us / plan.busiest_us if plan.busiest_us else 1.0
+        self.most = {path: max(plan.channels[path], ceil(count * share)) + 1 for path, count in plan.counts.items()}
+        self.ready: dict[int, list[_Entry]] = {path: [] for path in plan.busy}
+        self.largest: dict[int, float] = defaultdict(float)
+        for links in plan.busy.values():
+            for link, busy_us in links:
+                self.largest[link] = max(self.largest[link], busy_us)
+        self.free_us = dict.fromkeys(self.largest, 0.0)
+        self.added: set[Place] = set()
+
+    def rounds(self) -> list[int]:
+        """The round of every message."""
+        result = [-1] * len(self.waiting)
+        self._make_ready(index for index, count in enumerate(self.waiting) if count == 0)
+        number, left = 0, len(result)
+        while left:
+            sent = self._round(number)
+            for index in sent:
+                result[index] = number
+            self._arrive(sent)
+            left -= len(sent)
+            number += 1
+        return result
+
+    def _round(self, number: int) -> list[int]:
+        """The messages of one round. A link that was left idle may carry one message more in the next."""
+        for link, largest_us in self.largest.items():
+            self.free_us[link] = min(self.free_us[link], largest_us) + self.round_us
+        self.added.clear()
+        sent: list[int] = []
+        carried: Counter[int] = Counter()
+        paths = list(self.ready)
+        first = number % len(paths)
+        paths = [path for path in paths[first:] + paths[:first] if self.ready[path]]
+        while paths:
+            paths.sort(key=lambda path: -self.left[path] / self.plan.counts[path])
+            again = []
+            for path in paths:
+                index = self._next(path)
+                if index is not None:
+                    sent.append(index)
+                    carried[path] += 1
+                    if self.ready[path] and carried[path] < self.most[path]:
+                        again.append(path)
+            paths = again
+        return sent
+
+    def _next(self, path: int) -> int | None:
+        """Take the message of a path whose turn it is, if its links have room: of the first group, of which something may be added,
+        the one whose sum misses most.
+        """
+        links = self.plan.busy[path]
+        if any(self.free_us[link] < busy_us * _WHOLE for link, busy_us in links):
+            return None
+        ready = self.ready[path]
+        found, most = -1, 0
+        for position in range(min(len(ready), _LOOKED_AT)):
+            entry = ready[position]
+            if found >= 0 and entry.group != ready[found].group:
+                break
+            place = self.plan.places[entry.position]
+            if not place[2]:
+                if found < 0:
+                    found = position
+                break
+            if place not in self.added and self.missing[place] > most:
+                found, most = position, self.missing[place]
+        if found < 0:
+            return None
+        index = ready.pop(found).position
+        for link, busy_us in links:
+            self.free_us[link] -= busy_us
+        self.left[path] -= 1
+        place = self.plan.places[index]
+        if place[2]:
+            self.added.add(place)
+            self.missing[place] -= 1
+        return index
+
+    def _arrive(self, sent: Iterable[int]) -> None:
+        ready = []
+        for index in sent:
+            for follower in self.plan.work.after[index]:
+                self.waiting[follower] -= 1
+                if not self.waiting[follower]:
+                    ready.append(follower)
+        self._make_ready(ready)
+
+    def _make_ready(self, messages: Iterable[int]) -> None:
+        plan = self.plan
+        for index in messages:
+            entry = _Entry(self.groups[index], -plan.to_go[index], plan.turns[index], plan.rotations[index], index)
+            insort(self.ready[plan.paths[index]], entry)

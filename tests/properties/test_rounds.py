@@ -1,0 +1,148 @@
+"""Laws of ordering in rounds, on random routings: what a round may hold, and what it may not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.instance import Instance
+from synth.ir import Routing, Schedule, predecessors
+from synth.lowering import LoweringOptions, lower
+from synth.ordering import Rounds
+from synth.reductions.reverse import reverse_routing
+from synth.routing.trees import TreesRouting
+from synth.solve import Stages
+from synth.strategies import StrategyOptions, over_few_ways, strategy
+from synth.timing import busiest_link_us, check_schedule
+from synth.topology import Topology
+from synth.verify import verify_algo
+from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
+from tests.schedules import random_schedule
+
+MACHINES = (line(3), ring(4), full(4), mesh(2, 3), star(4), two_boxes(ring(3)), two_boxes(star(2), (0, 1)))
+NAMES = ("allgather", "reduce-scatter", "allreduce", "broadcast", "alltoall")
+MB = 1 << 20
+TREES = strategy("trees", StrategyOptions())
+
+
+def instances(names: tuple[str, ...] = NAMES) -> st.SearchStrategy[Instance]:
+    return st.builds(
+        lambda machine, name, chunks, size: instance_of(
+            machine, name, chunks, size, root=0 if name == "broadcast" else None
+        ),
+        st.sampled_from(MACHINES),
+        st.sampled_from(names),
+        st.integers(1, 4),
+        st.sampled_from([16.0, 4e5, 4e6]),
+    )
+
+
+def rounds_of(schedule: Schedule, count: int) -> list[list[int]]:
+    """By round, the places in the schedule of its messages."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    round_us = schedule.makespan_us / count
+    for place, send in enumerate(schedule.sends):
+        found[round(send.arrive_us / round_us) - 1].append(place)
+    return found
+
+
+@settings(max_examples=40)
+@given(instance=instances(), seed=st.integers(0, 99))
+def test_a_round_holds_what_links_can_carry_and_connections_can_add(instance: Instance, seed: int) -> None:
+    routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
+    schedule, count = Rounds("Simple")(instance, routing)
+    assert sorted(schedule.transfers()) == list(routing.transfers)
+    round_us = schedule.makespan_us / count
+    number = {}
+    loads: dict[int, list[float]] = defaultdict(lambda: [0.0] * count)
+    largest_us: dict[int, float] = defaultdict(float)
+    for place, places in enumerate(rounds_of(schedule, count)):
+        assert places, "a round in which nothing is sent"
+        added = Counter()
+        for send in (schedule.sends[each] for each in places):
+            assert place * round_us - 1e-6 <= send.start_us < send.arrive_us
+            path = instance.paths[send.path]
+            number[send.chunks[0], send.path, send.reduce] = place
+            added[path.dst, send.chunks] += send.reduce
+            for link, busy_us in zip(path.links, path.busy_us(instance.chunk_bytes), strict=True):
+                loads[link][place] += busy_us
+                largest_us[link] = max(largest_us[link], busy_us)
+        assert max(added.values()) <= 1
+    for transfer, before in predecessors(instance, routing.transfers).items():
+        assert all(number[tuple(other)] < number[tuple(transfer)] for other in before)
+    for link, carried in loads.items():
+        # What was left idle in the round before may be made up for by one message.
+        assert max(carried) <= round_us + largest_us[link] + 1e-3
+        assert all(sum(pair) <= 2 * round_us + largest_us[link] + 1e-3 for pair in pairwise(carried))
+
+
+@settings(max_examples=25, deadline=None)
+@given(instance=instances(), seed=st.integers(0, 99), channels=st.sampled_from([None, 2]))
+def test_programs_made_in_rounds_are_right(instance: Instance, seed: int, channels: int | None) -> None:
+    routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
+    schedule, _ = Rounds("Simple")(instance, routing)
+    root = 0 if instance.collective.root is not None else None
+    algo = lower(instance, schedule, LoweringOptions(inplace=root is not None, channels=channels))
+    verify_algo(algo, instance.collective)
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 6, 8])
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
+def test_behind_one_switch_no_link_is_ever_idle(name: str, ranks: int) -> None:
+    """The oracle is the load of the busiest link: sums are made in groups of one size, so that all ranks end at once."""
+    instance = instance_of(star(ranks), name, 8 * (ranks - 1), 2.0 * MB)
+    backwards = name == "reduce-scatter"
+    routing, _ = TreesRouting()(instance.reversed() if backwards else instance)
+    whole = reverse_routing(routing) if backwards else routing
+    schedule, _ = Rounds("Simple")(instance, whole)
+    assert schedule.makespan_us == pytest.approx(busiest_link_us(instance, whole.transfers), rel=5e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(instance=instances(("allgather", "reduce-scatter", "allreduce")), seed=st.integers(0, 99))
+def test_more_paces_are_never_worse(instance: Instance, seed: int) -> None:
+    routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
+    all_us = Rounds("Simple")(instance, routing)[0].makespan_us
+    assert all_us <= Rounds("Simple", turns=(0.0,))(instance, routing)[0].makespan_us + 1e-6
+    assert all_us <= Rounds("Simple", abreast=(1.0,), turns=(0.0,))(instance, routing)[0].makespan_us + 1e-6
+
+
+@settings(max_examples=15, deadline=None)
+@given(instance=instances(("allgather", "reduce-scatter", "allreduce")))
+def test_a_solution_in_rounds_has_an_exact_schedule_of_its_own(instance: Instance) -> None:
+    solution = Stages().in_rounds(instance, TREES, Rounds("Simple"))
+    assert solution.interpreted is not None
+    check_schedule(instance, solution.schedule, Routing(solution.interpreted.transfers()))
+    assert solution.rounds >= 1
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+@pytest.mark.parametrize("name", ["allgather", "allreduce"])
+def test_few_ways_are_taken_where_they_load_links_as_evenly(machine: Topology, name: str) -> None:
+    each = machine.num_ranks if name == "allreduce" else 1
+    instance, whole = instance_of(machine, name, 4 * each, 4e5), instance_of(machine, name, each, 4 * 4e5)
+    many, few = TREES(instance).routing, over_few_ways(TREES)(instance).routing
+    least_us = busiest_link_us(instance, many.transfers)
+    assert busiest_link_us(instance, few.transfers) <= least_us * 1.005 + 1e-6
+    if busiest_link_us(whole, TREES(whole).routing.transfers) <= least_us * 1.005:
+        assert sorted(_ways(instance, few).values()) == [4] * machine.num_ranks
+    else:
+        assert few == many
+
+
+def _ways(instance: Instance, routing: Routing) -> Counter[tuple[int, tuple[int, ...]]]:
+    """By owner and the paths that its chunks take, how many do."""
+    paths: dict[int, list[int]] = defaultdict(list)
+    for transfer in routing.transfers:
+        paths[transfer.chunk].append(transfer.path)
+    return Counter((instance.owner(chunk), tuple(sorted(taken))) for chunk, taken in paths.items())
+
+
+def test_one_chunk_a_rank_has_no_parts() -> None:
+    instance = instance_of(ring(4), "allgather", 1, 4e5)
+    assert over_few_ways(TREES)(instance) == TREES(instance)
