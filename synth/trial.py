@@ -19,7 +19,7 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
-from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.candidates import CONNECTION_BOUND_BYTES, direct
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -49,7 +49,8 @@ _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 4
 _PROMISING = 1.35
-#: The same where bandwidth alone counts: estimates err little there, and simulations take longest.
+#: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
+#: ranks has but a few messages: links share these.)
 _PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
@@ -180,16 +181,14 @@ class Trial:
     @property
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another round."""
-        return all(map(self._is_enough, self.sizes))
-
-    def _is_enough(self, size: int) -> bool:
-        return self._is_closed(size) or self._is_near(size)
+        return all(self._is_closed(size) or self._is_near(size) for size in self.sizes)
 
     def _is_worth_it(self, contender: Contender, size: int) -> bool:
-        """Whether to simulate what is not the most promising: where nothing is near the limit, and others' algorithms where these
-        may be what is best.
+        """Whether to simulate what is not the most promising: where nothing is near enough to the limit, and others' algorithms
+        where these may be what is best. Besides what comes in rounds nothing is likely to be nearer.
         """
-        if self._is_enough(size):
+        paced = any(entry.candidate.in_rounds for entry in self.scored)
+        if self._is_closed(size) or (paced and self._is_near(size)):
             return self._is_known(contender) and size <= CONNECTION_BOUND_BYTES
         return self._is_hopeful(contender, size)
 
@@ -409,8 +408,8 @@ class Trial:
         all protocols; then the others, the most promising first.
         """
         judged = "times_us" if self.request.by_time else "schedules_us"
-        large = size > CONNECTION_BOUND_BYTES
-        factor = (_PROMISING_LARGE if large else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
+        sure = size > CONNECTION_BOUND_BYTES and not direct(self.plan.collective(1))
+        factor = (_PROMISING_LARGE if sure else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
         promise = {
             contender: (getattr(self.entry(contender), judged)[size], self.entry(contender).times_us[size])
             for contender in self.contenders
@@ -429,7 +428,9 @@ class Trial:
         plan: _Plan = {}
         for size in self.plan.looked_at:
             timed = {contender: times[size] for contender, times in self._times.items() if size in times}
-            for leader in self._leaders(timed) if not self._is_enough(size) else ():
+            for leader in self._leaders(timed) if not self._is_closed(size) else ():
+                if not self._is_worth_it(leader, size):
+                    continue
                 most = _MOST_WORK if self._shape_matters(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self._shapes(leader, size):
                     self._shapes_work += self._spend(plan, shaped, size, most)
