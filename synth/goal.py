@@ -15,7 +15,7 @@ from synth.plan import Plan
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
-#: After the first round this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
+#: After the first wave this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
 #: percent or two.
 _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.12

@@ -40,8 +40,8 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
-    for number, scored in enumerate(search.rounds(), 1):
-        trial.look_at(scored, more=number < len(plan.rounds) and not search.notes)
+    for number, scored in enumerate(search.waves(), 1):
+        trial.look_at(scored, more=number < len(plan.waves) and not search.notes)
         if trial.closed:
             break
     segments, files = _files(request, trial)

@@ -39,7 +39,7 @@ _STRIDE = 3
 _LONG_RANGE = 6
 #: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
 _LATENCY_COUNTS = 10
-#: Candidates of the first round, besides others' algorithms, which take next to no time.
+#: Candidates of the first wave, besides others' algorithms, which take next to no time.
 _FIRST = 2
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
@@ -112,8 +112,8 @@ class Plan:
         return _once([*boxed, *self._known(sizes[-1]), *turns])
 
     @cached_property
-    def rounds(self) -> tuple[tuple[Candidate, ...], ...]:
-        """The candidates in rounds: where one size alone is asked for, what seldom fails there first, since an answer near enough to
+    def waves(self) -> tuple[tuple[Candidate, ...], ...]:
+        """The candidates in waves: where one size alone is asked for, what seldom fails there first, since an answer near enough to
         the limit ends the search; else all at once.
         """
         planned = self.candidates()
@@ -122,18 +122,18 @@ class Plan:
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         paced = [each for each in made if each.in_rounds]
-        boxed = [each for each in made if each.boxed and each not in paced][:1]
-        alone = [each for each in made if not each.boxed and each not in paced]
+        boxed = [each for each in made if each.boxed and not each.in_rounds][:1]
+        alone = [each for each in made if not each.boxed]
         if any(each.boxed for each in paced):
             # What comes in rounds is nearest to the limit, or says that it is not. Coarse cuts do not keep boxes busy in rounds.
             ranks = self.request.topology.num_ranks
             fine = [each for each in paced if each.boxed or self.collective(each.count).chunks >= FINE * ranks]
             copied = [] if self.collective(1).combining else [each for each in alone if each.view is None]
             first = [*fine, *boxed][:_FIRST]
-            rounds = [first, [*known, *boxed, *copied[:1]]]
+            waves = [first, [*known, *boxed, *copied[:1]]]
         else:
-            rounds = [[*known, *[*boxed, *paced, *alone][:_FIRST]]]
-        return tuple(tuple(each) for each in _each_once([*rounds, made]) if each)
+            waves = [[*known, *[*boxed, *alone][:_FIRST]]]
+        return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
@@ -242,11 +242,11 @@ def _once(planned: Sequence[Candidate]) -> list[Candidate]:
     return list(kept.values())
 
 
-def _each_once(rounds: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-    """The rounds without what an earlier one has."""
+def _each_once(waves: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+    """The waves without what an earlier one has."""
     seen: set[Candidate] = set()
     left = []
-    for planned in rounds:
+    for planned in waves:
         left.append([each for each in planned if each not in seen])
         seen.update(planned)
     return left

@@ -98,7 +98,7 @@ class Ledger:
 
 @dataclass
 class Search:
-    """One plan carried out, round by round: `scored` is what can be chosen from, `notes` says what was cut short."""
+    """One plan carried out, wave by wave: `scored` is what can be chosen from, `notes` says what was cut short."""
 
     plan: Plan
     ledger: Ledger
@@ -112,18 +112,18 @@ class Search:
         return self.plan.request
 
     def run(self) -> list[Scored]:
-        """All rounds to the end: every candidate solved and scored."""
-        for _ in self.rounds():
+        """All waves to the end: every candidate solved and scored."""
+        for _ in self.waves():
             pass
         return self.scored
 
-    def rounds(self) -> Iterator[list[Scored]]:
-        """After each round of the plan all that was found so far, in a fixed order; what an earlier round found keeps its place.
+    def waves(self) -> Iterator[list[Scored]]:
+        """After each wave of the plan all that was found so far, in a fixed order; what an earlier wave found keeps its place.
 
-        Where time runs out there are no more rounds, and at least one candidate is solved.
+        Where time runs out there are no more waves, and at least one candidate is solved.
         """
         tried = 0
-        for planned in self.plan.rounds:
+        for planned in self.plan.waves:
             self._carry_out(planned, tried)
             tried += len(planned)
             yield self.scored
@@ -131,13 +131,13 @@ class Search:
                 return
 
     def _carry_out(self, planned: Sequence[Candidate], tried: int) -> None:
-        """Solve and score one round, after so many candidates of earlier ones."""
+        """Solve and score one wave, after so many candidates of earlier ones."""
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
         answers = in_parallel(self._jobs(planned), _solved, self, planned)
         fewest = self.plan.fewest(planned)
-        total = sum(map(len, self.plan.rounds))
+        total = sum(map(len, self.plan.waves))
         for number, candidate in enumerate(planned):
             enough = self.scored or (scored and number >= fewest)
             if enough and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
@@ -234,8 +234,7 @@ class Search:
             return joint
         chosen = strategy(candidate.strategy, options)
         if candidate.in_rounds:
-            assert candidate.view is not None
-            solution = self._quick_stages.in_rounds(instance, over_few_ways(chosen), Rounds(candidate.view))
+            solution = self._in_rounds(instance, candidate, chosen)
         elif candidate.view is None:
             solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
         else:
@@ -252,14 +251,21 @@ class Search:
         instance, boxes = boxed
         try:
             if candidate.in_rounds:
-                rounds = Rounds(candidate.view or LARGE_VIEW)
-                solution = self._quick_stages.in_rounds(instance, over_few_ways(over_boxes(boxes, pattern)), rounds)
+                solution = self._in_rounds(instance, candidate, over_boxes(boxes, pattern))
             else:
                 solution = hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         except NoAnswerError:
             return None
         self.ledger.enter("scoring")
         return solution
+
+    def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
+        """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
+        assert candidate.view is not None
+        try:
+            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), Rounds(candidate.view))
+        except NoAnswerError:
+            return None
 
     def _for_interpreter(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution:
         """Made for the connections of an interpreter, and timed on the links as they are. Packings know links alone."""

@@ -180,7 +180,7 @@ class Trial:
 
     @property
     def closed(self) -> bool:
-        """Whether all sizes have an answer that is as near to the proved limit as is worth another round."""
+        """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
         return all(self._is_closed(size) or self._is_near(size) for size in self.sizes)
 
     def _is_worth_it(self, contender: Contender, size: int) -> bool:
@@ -341,7 +341,7 @@ class Trial:
         return False, candidate.boxed, apart and candidate.view is None
 
     def _fell_behind(self, size: int) -> set[_Kind]:
-        """The kinds that were well behind another at a size in an earlier round."""
+        """The kinds that were well behind another at a size in an earlier wave."""
         best: dict[_Kind, float] = {}
         for contender, times in self._times.items():
             if size in times:

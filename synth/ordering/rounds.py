@@ -17,6 +17,7 @@ from math import ceil
 from typing import NamedTuple
 
 from synth.constants import Constants
+from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.interpreted import channels_needed
 from synth.ir import Message, Routing, Schedule, Send
@@ -27,8 +28,11 @@ from synth.timing import link_loads_us
 _SLACK = 1.1
 #: And so many times where no number of rounds gives every path the same whole number of messages in each.
 _USUAL_SLACK = 1.25
-#: Messages of the busiest path in a round at most: with more, what waits for a round waits long.
-_MOST_A_ROUND = 4
+#: Rounds at most, as far as that is for the path that carries most, and messages of a connection: more gain nothing, take long, and
+#: are more steps than a threadblock may have.
+_MOST_ROUNDS = 256
+#: Numbers of messages of that path in a round that are looked at, from the least on.
+_NUMBERS = 4
 #: Lengths that are tried, the shortest first.
 _LENGTHS = 2
 #: Messages that are looked at for one that may be added in this round.
@@ -76,6 +80,8 @@ class Rounds:
     def __call__(self, instance: Instance, routing: Routing) -> tuple[Schedule, int]:
         """When which message is sent, one chunk each, and the number of rounds: the messages of one start in it, one after another,
         and are there at its end. The times are those of rounds, not of links; `makespan_us` is that of all rounds.
+
+        Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
         plan = _Plan(instance, routing, self.protocol)
         shortest, *longer = plan.lengths_us
@@ -119,6 +125,11 @@ class _Plan:
         self.busiest_us = max(link_loads_us(instance, self.paths).values(), default=0.0)
         needed = channels_needed(instance, self.counts, protocol)
         self.channels = {path: max(1, ceil(needed[path])) for path in self.busy}
+        crowded = max((ceil(self.counts[path] / count) for path, count in self.channels.items()), default=0)
+        if crowded > _MOST_ROUNDS:
+            raise NoAnswerError(
+                f"a connection has {crowded} messages, in rounds it can have {_MOST_ROUNDS}: cut less finely"
+            )
         rate_GBps = Constants.for_topology(instance.topology).of(protocol).rate_GBps
         self.lengths_us = self._lengths(instance.chunk_bytes / (rate_GBps * 1e3))
         self.places: list[Place] = [(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
@@ -138,7 +149,8 @@ class _Plan:
     def _lengths(self, chunk_us: float) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
         most = max(self.counts.values(), default=1)
-        whole = [self.busiest_us / ceil(most / each) for each in range(1, _MOST_A_ROUND + 1)]
+        least = ceil(most / _MOST_ROUNDS)
+        whole = [self.busiest_us / ceil(most / each) for each in range(least, least + _NUMBERS)]
         return [length for length in whole if length >= chunk_us * _SLACK][:_LENGTHS] or [chunk_us * _USUAL_SLACK]
 
     def _turns(self) -> list[float]:

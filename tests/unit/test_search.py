@@ -128,19 +128,19 @@ def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> No
     assert len({candidate.anchor_bytes for candidate in first}) == 4
 
 
-def test_rounds_hold_every_candidate_once_and_others_algorithms_first() -> None:
+def test_waves_hold_every_candidate_once_and_others_algorithms_first() -> None:
     job = request(ring(4), "allreduce", 256 * MB, objective="time")
     plan = Plan(job, find_paths(job.topology))
-    first, second = plan.rounds
+    first, second = plan.waves
     assert sorted((*first, *second), key=repr) == sorted(plan.candidates(), key=repr)
     assert not any(each.strategy in BASELINES for each in second)
     whole = replace(job, min_bytes=KB)
-    assert len(Plan(whole, plan.paths).rounds) == 1
+    assert len(Plan(whole, plan.paths).waves) == 1
 
 
-def test_later_rounds_keep_the_places_of_earlier_ones() -> None:
+def test_later_waves_keep_the_places_of_earlier_ones() -> None:
     job = request(ring(4), "allreduce", 256 * MB, objective="time")
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
-    one, two = (list(scored) for scored in search.rounds())
+    one, two = (list(scored) for scored in search.waves())
     assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
     assert len(two) > len(one)

@@ -116,9 +116,9 @@ def test_a_program_that_is_too_large_keeps_its_estimate(monkeypatch: pytest.Monk
 
 
 def test_an_answer_near_the_limit_ends_the_search() -> None:
-    """One size alone: the first round of candidates is enough if it is near the bound by time and by schedule."""
+    """One size alone: the first wave of candidates is enough if it is near the bound by time and by schedule."""
     job = request(full(4), "allgather", GB, objective="time")
-    first, *later = Plan(job, find_paths(job.topology)).rounds
+    first, *later = Plan(job, find_paths(job.topology)).waves
     assert later
     result = synthesize(job)
     assert result.sizes[0].efficiency > 0.95
@@ -135,7 +135,7 @@ def test_what_is_far_from_the_limit_is_searched_on() -> None:
     job = request(ring(8), "allgather", 16 * KB, objective="time")
     first, second = (
         {(each.strategy, each.count, each.anchor_bytes) for each in candidates}
-        for candidates in Plan(job, find_paths(job.topology)).rounds
+        for candidates in Plan(job, find_paths(job.topology)).waves
     )
     tried = {(row.strategy, row.chunks, row.solved_for_bytes) for row in synthesize(job).tried}
     assert tried & first
