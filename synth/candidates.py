@@ -170,8 +170,8 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose
     threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
 
-    Over `boxes` what comes in rounds is as fine as can be, and first. Copies, which nothing adds up and holds up, are packed for
-    links alone as finely then.
+    Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, and of what is copied, which nothing
+    adds up and holds up, for links alone.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
@@ -182,8 +182,7 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if boxes:
-        copied = [] if instance.collective.combining else [replace(alone, count=top)]
-        return list(dict.fromkeys([fine, *copied, listed[0], alone, *listed[1:]]))
+        return [fine] if instance.collective.combining else [fine, replace(alone, count=top)]
     return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, fine, *listed[1:]]))
 
 

@@ -132,7 +132,7 @@ class Plan:
             first = [*fine, *boxed][:_FIRST]
             waves = [first, [*known, *boxed, *copied[:1]]]
         else:
-            waves = [[*known, *[*boxed, *alone][:_FIRST]]]
+            waves = [[*known, *paced[:1], *[*boxed, *(each for each in alone if not each.in_rounds)][:_FIRST]]]
         return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:

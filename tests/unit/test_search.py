@@ -8,6 +8,8 @@ import pytest
 
 from synth.baselines import BASELINES
 from synth.build import build_instance
+from synth.candidates import LARGE_VIEW, Candidate
+from synth.constants import Constants
 from synth.errors import InputError
 from synth.paths import find_paths
 from synth.plan import Plan
@@ -16,10 +18,10 @@ from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology
-from tests.graphs import line, ring
+from tests.graphs import full, line, ring, star, two_boxes
 from tests.jobs import request
 
-KB, MB = 1 << 10, 1 << 20
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 
 def searched(job: Request) -> tuple[list[Scored], list[str], list[Progress]]:
@@ -144,3 +146,41 @@ def test_later_waves_keep_the_places_of_earlier_ones() -> None:
     one, two = (list(scored) for scored in search.waves())
     assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
     assert len(two) > len(one)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
+def test_over_boxes_the_first_wave_comes_in_rounds(name: str) -> None:
+    job = request(two_boxes(full(4), range(4)), name, GB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    first, second, *_ = plan.waves
+    assert all(each.in_rounds for each in first)
+    assert (first[0].boxed, first[0].view) == (True, LARGE_VIEW)
+    assert {each.strategy for each in second} >= {*BASELINES} & {each.strategy for each in plan.candidates()}
+    alone = [each for each in second if each.view is None and each.strategy not in BASELINES]
+    assert len(alone) == (name == "allgather")
+    assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
+
+
+def test_the_number_of_rounds_says_what_other_sizes_and_protocols_take() -> None:
+    job = request(star(4), "reduce-scatter", GB, objective="time")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    solution = search.solve(Candidate("trees", 16, GB, LARGE_VIEW, in_rounds=True))
+    assert solution is not None
+    assert solution.interpreted is not None
+    clock, constants = Clock(solution), Constants.for_topology(job.topology)
+    assert clock.time_us(GB) == pytest.approx(solution.schedule.makespan_us)
+    all_us, simple, wider = solution.interpreted.makespan_us, constants.simple, constants.ll128
+    assert clock.estimate_us(GB, "Simple") == pytest.approx(simple.launch_us + all_us)
+    assert clock.estimate_us(GB // 2, "Simple") == pytest.approx(simple.launch_us + all_us / 2)
+    assert clock.estimate_us(GB, "LL128") == pytest.approx(
+        wider.launch_us + all_us * simple.rate_GBps / wider.rate_GBps
+    )
+    # A round is never shorter than a hop.
+    assert clock.estimate_us(KB, "Simple") >= simple.launch_us + solution.rounds * 2.93
+
+
+def test_more_messages_than_steps_are_no_answer_in_rounds() -> None:
+    job = request(line(3), "allgather", GB, objective="time")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    assert search.solve(Candidate("trees", 128, GB, LARGE_VIEW, in_rounds=True)) is not None
+    assert search.solve(Candidate("trees", 256, GB, LARGE_VIEW, in_rounds=True)) is None
