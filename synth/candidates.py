@@ -170,8 +170,8 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose
     threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
 
-    Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, and of what is copied, which nothing
-    adds up and holds up, for links alone.
+    Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
+    up, and else for links alone, since nothing holds copies up.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
@@ -182,7 +182,7 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if boxes:
-        return [fine] if instance.collective.combining else [fine, replace(alone, count=top)]
+        return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, fine, *listed[1:]]))
 
 
@@ -206,10 +206,13 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
 
 def _paced_cut(instance: Instance, counts: Sequence[int]) -> int:
     """The finest cut over equal boxes for rounds: those need some chunks of every rank, and gain little by more."""
-    cuts = {count: with_count(instance.collective, count) for count in counts}
-    few = {count for count, cut in cuts.items() if cut.chunks <= FINE * instance.num_ranks}
-    most = {count: _MAX_PACED_TRANSFERS if count in few else _MAX_FINE_TRANSFERS for count in counts}
-    return max((count for count, cut in cuts.items() if transfers_of(cut) <= most[count]), default=counts[0])
+    ranks = instance.num_ranks
+
+    def fits(cut: Collective) -> bool:
+        most = _MAX_PACED_TRANSFERS if cut.chunks <= FINE * ranks else _MAX_FINE_TRANSFERS
+        return cut.chunks <= _FINEST_LARGE * ranks and transfers_of(cut) <= most
+
+    return max((count for count in counts if fits(with_count(instance.collective, count))), default=counts[0])
 
 
 def candidates(

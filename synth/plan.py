@@ -129,7 +129,7 @@ class Plan:
             ranks = self.request.topology.num_ranks
             fine = [each for each in paced if each.boxed or self.collective(each.count).chunks >= FINE * ranks]
             copied = [] if self.collective(1).combining else [each for each in alone if each.view is None]
-            first = [*fine, *boxed][:_FIRST]
+            first = [*fine, *copied[:1]] if len(fine) == _FIRST else [*fine, *boxed][:_FIRST]
             waves = [first, [*known, *boxed, *copied[:1]]]
         else:
             waves = [[*known, *paced[:1], *[*boxed, *(each for each in alone if not each.in_rounds)][:_FIRST]]]

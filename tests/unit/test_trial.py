@@ -190,3 +190,15 @@ def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
     trial = trial_of(full(4), "reduce-scatter", GB, GB)
     looked_at = [contender for contender in trial.contenders if trial.simulated_us(contender)]
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
+
+
+@pytest.mark.parametrize(("as_few", "boxed"), [(1.5, True), (1.0, False)])
+def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
+    as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synth.trial._AS_FEW_ROUNDS", as_few)
+    trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
+    paced = {e.candidate.boxed: e.times_us[GB] for e in trial.scored if e.candidate.in_rounds}
+    assert paced[False] < paced[True] < 1.5 * paced[False]
+    looked_at = [trial.entry(each).candidate for each in trial.contenders if trial.simulated_us(each)]
+    assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
