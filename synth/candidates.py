@@ -135,7 +135,7 @@ def lean_candidates(
     and where latency rules the coarsest, and one piece for every rank to reduce. Above: `_large_candidates`.
     """
     if buffer_bytes > CONNECTION_BOUND_BYTES:
-        return _large_candidates(instance, counts, buffer_bytes, boxes=boxes and single)
+        return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single)
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = _coarse(instance, counts, buffer_bytes)
@@ -165,10 +165,12 @@ def lean_candidates(
     return chosen
 
 
-def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, boxes: bool) -> list[Candidate]:
-    """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds and in a list, and for
-    links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine, whose
-    threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule's help.
+def _large_candidates(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool
+) -> list[Candidate]:
+    """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds (for one size) and in a
+    list, and for links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine,
+    whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up.
@@ -183,7 +185,8 @@ def _large_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: i
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
-    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, fine, *listed[1:]]))
+    paced = [replace(fine, count=finest), fine] if single else []
+    return list(dict.fromkeys([*paced[:1], listed[0], alone, *paced[1:], *listed[1:]]))
 
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
@@ -273,7 +276,7 @@ def is_large(collective: Collective) -> bool:
 
 
 def hierarchy_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool, single: bool
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
 ) -> list[Candidate]:
     """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of
     few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
@@ -287,7 +290,7 @@ def hierarchy_candidates(
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
         paced = replace(listed[0], count=_paced_cut(instance, counts), in_rounds=True)
-        return [paced, *listed] if single else listed
+        return [paced, *listed]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]

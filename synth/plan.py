@@ -149,7 +149,8 @@ class Plan:
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-        boxed = self._over_boxes(instance, counts, size)
+        boxes, by_time = self._boxes_at(size), request.by_time
+        boxed = hierarchy_candidates(instance, request.strategy, counts, size, by_time=by_time) if boxes else []
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1))):
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
@@ -157,14 +158,6 @@ class Plan:
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan
-
-    def _over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
-        """What to solve for one of equal boxes at a size, if the machine has such."""
-        if not self._boxes_at(size):
-            return []
-        request = self.request
-        single = request.single_size and not request.thorough
-        return hierarchy_candidates(instance, request.strategy, counts, size, by_time=request.by_time, single=single)
 
     def _usual(
         self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool
@@ -238,7 +231,7 @@ def _once(planned: Sequence[Candidate]) -> list[Candidate]:
     """Each candidate once, and over equal boxes each cut once: what is solved at one size there serves all."""
     kept: dict[object, Candidate] = {}
     for each in planned:
-        kept.setdefault((each.strategy, each.count) if each.boxed else each, each)
+        kept.setdefault((each.strategy, each.count, each.in_rounds) if each.boxed else each, each)
     return list(kept.values())
 
 

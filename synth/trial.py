@@ -224,8 +224,9 @@ class Trial:
     def _is_hopeful(self, contender: Contender, size: int) -> bool:
         """Whether a candidate in rounds may be near the limit, or is all there is: their number says what they take."""
         entry = self.entry(contender)
-        alone = all(other.candidate.in_rounds for other in self.scored)
-        return not entry.candidate.in_rounds or alone or self._goal.may_be_met(size, entry.times_us[size], said=True)
+        if not entry.candidate.in_rounds or not self._goal.ends or all(e.candidate.in_rounds for e in self.scored):
+            return True
+        return self._goal.may_be_met(size, entry.times_us[size], said=True)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""

@@ -171,22 +171,22 @@ def test_beside_equal_boxes_the_finest_comes_in_rounds_and_copies_for_links_alon
     view = None if name == "allgather" else LARGE_VIEW
     assert [(each.view, each.in_rounds, each.count) for each in tried[1:]] == [(view, False, finest)]
     # A range of sizes shares what is tried.
-    assert lean_candidates(instance, POWERS, GB, single=False, boxes=True) == alone
+    shared = lean_candidates(instance, POWERS, GB, single=False, boxes=True)
+    assert shared == [each for each in alone if not each.in_rounds]
 
 
 @pytest.mark.parametrize(("ranks", "finest"), [(8, 64), (16, 64), (32, 32), (64, 4)])
 def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, finest: int) -> None:
     """In a list; in rounds as finely as transfers allow, which is finer where each rank would have few chunks."""
     instance = instance_of(star(ranks), "allgather")
-    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=True)
+    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True)
     assert [each.in_rounds for each in tried] == [True, *[False] * (len(tried) - 1)]
     assert tried[0].count == finest
-    listed = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=False)
-    assert listed == tried[1:]
+    listed = tried[1:]
     packed = lean_candidates(instance, POWERS, GB, single=True)
     assert {each.count for each in listed} == {each.count for each in packed}
     assert {(each.strategy, each.view) for each in tried} == {("hierarchy-ring", LARGE_VIEW)}
     for size, by_time in ((MB, True), (GB, False)):
-        others = hierarchy_candidates(instance, "auto", POWERS, size, by_time=by_time, single=True)
+        others = hierarchy_candidates(instance, "auto", POWERS, size, by_time=by_time)
         assert {each.view for each in others} == {None}
-    assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True, single=True) == []
+    assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
