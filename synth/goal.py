@@ -29,12 +29,6 @@ class Goal:
 
     plan: Plan
 
-    @property
-    def ends(self) -> bool:
-        """Whether an answer that is near enough ends the search."""
-        request = self.plan.request
-        return request.single_size and request.by_time and not request.thorough
-
     def is_met(self, size: int, time_us: float, schedule_us: float) -> bool:
         """Whether nothing else is worth a trial at a size."""
         limit_us = self._limit_us(size)
@@ -57,4 +51,4 @@ class Goal:
         return self.plan.collective(1).combining
 
     def _limit_us(self, size: int) -> float:
-        return self.plan.bound.time_us(size) if self.ends else 0.0
+        return self.plan.bound.time_us(size) if self.plan.ends else 0.0

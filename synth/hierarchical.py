@@ -41,8 +41,7 @@ def hierarchical(
     folded = _folded(seen, replace(boxes, rotation=seen.symmetries[0]))
 
     def routed(shown: Instance) -> Routed:
-        routing, packing = HierarchyRouting(pattern)(as_described(shown) if view else shown, boxes)
-        return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
+        return _routed(as_described(shown) if view else shown, boxes, pattern)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
     one = Folded(boxes, solution.schedule)
@@ -63,10 +62,16 @@ def over_boxes(boxes: Boxes, pattern: str) -> Strategy:
 
     def routed(instance: Instance) -> Routed:
         folded = _folded(instance, boxes)
-        routing, packing = HierarchyRouting(pattern)(folded.instance, boxes)
-        return Routed("hierarchy", folded.unfold_routing(routing), None, f"{pattern} of boxes", packing.load_us)
+        one = _routed(folded.instance, boxes, pattern)
+        return replace(one, routing=folded.unfold_routing(one.routing))
 
     return routed
+
+
+def _routed(folded: Instance, boxes: Boxes, pattern: str) -> Routed:
+    """The first box's chunks on a folded instance."""
+    routing, packing = HierarchyRouting(pattern)(folded, boxes)
+    return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 
 
 def _folded(instance: Instance, boxes: Boxes) -> Fold:

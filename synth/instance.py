@@ -6,6 +6,7 @@ reverse of the tree that would broadcast it from there. `Demand` is that form: o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -64,6 +65,13 @@ class Instance:
         if collective.combining:
             return min(collective.destinations(chunk))
         return min(collective.sources(chunk))
+
+    def by_owner(self, chunks: Iterable[int]) -> dict[int, list[int]]:
+        """The chunks by `owner`, each once and ascending; owners in order of their first."""
+        owned: dict[int, list[int]] = {}
+        for chunk in sorted(set(chunks)):
+            owned.setdefault(self.owner(chunk), []).append(chunk)
+        return owned
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:

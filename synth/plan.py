@@ -117,23 +117,36 @@ class Plan:
         the limit ends the search; else all at once.
         """
         planned = self.candidates()
-        if not (self.request.single_size and self.request.by_time) or self.request.thorough:
+        if not self.ends:
             return (tuple(planned),)
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
-        paced = [each for each in made if each.in_rounds]
-        boxed = [each for each in made if each.boxed and not each.in_rounds][:1]
-        alone = [each for each in made if not each.boxed]
-        if any(each.boxed for each in paced):
-            # What comes in rounds is nearest to the limit, or says that it is not. Coarse cuts do not keep boxes busy in rounds.
-            ranks = self.request.topology.num_ranks
-            fine = [each for each in paced if each.boxed or self.collective(each.count).chunks >= FINE * ranks]
-            copied = [] if self.collective(1).combining else [each for each in alone if each.view is None]
-            first = [*fine, *copied[:1]] if len(fine) == _FIRST else [*fine, *boxed][:_FIRST]
-            waves = [first, [*known, *boxed, *copied[:1]]]
+        if any(each.boxed and each.in_rounds for each in made):
+            waves = self._waves_over_boxes(known, made)
         else:
-            waves = [[*known, *paced[:1], *[*boxed, *(each for each in alone if not each.in_rounds)][:_FIRST]]]
+            paced = [each for each in made if each.in_rounds and not each.boxed]
+            boxed = [each for each in made if each.boxed]
+            listed = [each for each in made if not each.boxed and not each.in_rounds]
+            waves = [[*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
         return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
+
+    @property
+    def ends(self) -> bool:
+        """Whether an answer that is near enough to the limit ends the search: one size alone is asked for, by time."""
+        return self.request.single_size and self.request.by_time and not self.request.thorough
+
+    def _waves_over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
+        """The first two waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts do
+        not keep boxes busy in rounds), beside it what is copied, or a list; then others' algorithms and what is left of these.
+        """
+        fine = FINE * self.request.topology.num_ranks
+        paced = [each for each in made if each.in_rounds and (each.boxed or self.collective(each.count).chunks >= fine)]
+        boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
+        copied = (
+            [] if self.collective(1).combining else [each for each in made if not each.boxed and each.view is None][:1]
+        )
+        beside = copied if len(paced) == _FIRST else boxed[:1]
+        return [[*paced, *beside], [*known, *boxed, *copied]]
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a

@@ -9,7 +9,7 @@ What a trial may cost is counted in simulated steps, so that the same request gi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,6 +48,10 @@ _TIME_PRICE_LARGE = 0.1
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 4
+#: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
+_NEAR_SIZE = 2
+#: So many times what is chosen for a range is simulated where it was not, and the choice made again.
+_MOST_CHOICES = 4
 _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
 #: ranks has but a few messages: links share these.)
@@ -216,24 +220,34 @@ class Trial:
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
 
     def _may_close(self, size: int) -> bool:
-        return any(
-            self._goal.may_be_met(size, entry.times_us.get(size, math.inf), said=entry.candidate.in_rounds)
-            for entry in self.scored
-        )
+        return any(self._may_be_near(entry, size) for entry in self.scored)
+
+    def _may_be_near(self, entry: Scored, size: int) -> bool:
+        """Whether the estimate allows that a candidate is near the limit; in rounds it says so, too, where it does not."""
+        estimate_us = entry.times_us.get(size, math.inf)
+        return self._goal.may_be_met(size, estimate_us, said=entry.candidate.in_rounds)
 
     def _is_hopeful(self, contender: Contender, size: int) -> bool:
-        """Whether a candidate in rounds may be near the limit, or is all there is: their number says what they take."""
+        """Whether a candidate in rounds may be near the limit, or is all there is."""
         entry = self.entry(contender)
-        if not entry.candidate.in_rounds or not self._goal.ends or all(e.candidate.in_rounds for e in self.scored):
+        if not entry.candidate.in_rounds or not self.plan.ends or all(e.candidate.in_rounds for e in self.scored):
             return True
-        return self._goal.may_be_met(size, entry.times_us[size], said=True)
+        return self._may_be_near(entry, size)
 
     def segments(self, max_files: int) -> list[Segment]:
-        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all."""
-        segments = split_range(self.sizes, [self._costs(contender) for contender in self.contenders], max_files)
-        if not segments:
-            return []
-        return split_range(self.sizes, self._refined(segments), max_files)
+        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all.
+
+        Between the sizes that were simulated a contender's estimate stands in, and may flatter it: what is chosen is simulated where
+        it serves, and the choice made again, until it stands.
+        """
+        known: dict[Contender, list[int]] = {}
+        segments = self._split(known, max_files)
+        for _ in range(_MOST_CHOICES):
+            if not self._refine(segments, known):
+                return segments
+            segments = self._split(known, max_files)
+        self._refine(segments, known)
+        return self._split(known, max_files, alone=True)
 
     def entry(self, contender: Contender) -> Scored:
         """The candidate that a contender is a shape of."""
@@ -321,21 +335,27 @@ class Trial:
         """
         if not (self.request.single_size and self.request.by_time and size > CONNECTION_BOUND_BYTES):
             return list(ranked[:1])
-        kinds: dict[_Kind, Contender] = {}
-        for contender in ranked:
-            if contender is ranked[0] or not self._is_known(contender):
-                kind = self._kind(contender)
-                leader = kinds.setdefault(kind, contender)
-                least_us = self.entry(leader).times_us[size]
-                as_good = self.entry(contender).times_us[size] <= least_us * _AS_FEW_ROUNDS
-                if kind.in_rounds and as_good and self.entry(contender).candidate.boxed:
-                    # What is alike in all boxes does no less than it says, and is simulated in a fraction of the time.
-                    kinds[kind] = contender
         behind = self._fell_behind(size)
+        kinds = self._first_of_kinds(ranked, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
         if not self.plan.collective(1).combining or self.request.instances is not None:
             return leaders
         return [self._wider(leader, size) or leader for leader in leaders]
+
+    def _first_of_kinds(self, ranked: Sequence[Contender], size: int) -> dict[_Kind, Contender]:
+        """The most promising of every kind; others' algorithms only if none is more so. Of what comes in rounds that take about as
+        long, what is alike in all boxes: it does no less than it says, and is simulated in a fraction of the time.
+        """
+        kinds: dict[_Kind, Contender] = {}
+        for contender in ranked:
+            if contender is not ranked[0] and self._is_known(contender):
+                continue
+            kind, entry = self._kind(contender), self.entry(contender)
+            leader = kinds.setdefault(kind, contender)
+            as_good = entry.times_us[size] <= self.entry(leader).times_us[size] * _AS_FEW_ROUNDS
+            if kind.in_rounds and entry.candidate.boxed and as_good:
+                kinds[kind] = contender
+        return kinds
 
     def _wider(self, leader: Contender, size: int) -> Contender | None:
         """The contender with more threadblocks, if it can have them and is small enough to be simulated then."""
@@ -509,29 +529,39 @@ class Trial:
                 continue
             taken = known.get(size)
             if taken is None:
-                near = min(known, key=lambda other: (abs(other.bit_length() - size.bit_length()), other))
-                taken = estimate_us * known[near] / entry.times_us[near]
+                near = min(known, key=lambda other: (_apart(other, size), other))
+                scale = known[near] / entry.times_us[near]
+                taken = estimate_us * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
             costs[size] = taken * self._price(contender, size)
         return costs
 
-    def _refined(self, segments: Sequence[Segment]) -> list[dict[int, float]]:
-        """Costs of the chosen contenders alone: over their own segments and a size beyond on either side."""
-        costs: list[dict[int, float]] = [{} for _ in self.contenders]
+    def _split(self, known: Mapping[Contender, Sequence[int]], max_files: int, *, alone: bool = False) -> list[Segment]:
+        """The cheapest split, by times where these are `known`; `alone` among what is known there."""
+        costs = [
+            {size: self.taken_us(contender, size) * self._price(contender, size) for size in known.get(contender, ())}
+            for contender in self.contenders
+        ]
+        if not alone:
+            costs = [self._costs(contender) | sure for contender, sure in zip(self.contenders, costs, strict=True)]
+        return split_range(self.sizes, costs, max_files)
+
+    def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:
+        """Simulate the chosen over their own segments and a size beyond on either side, and note them as `known` there; whether
+        any was not.
+        """
         wanted: _Plan = {}
-        refined: _Plan = {}
         for segment in segments:
             contender = self.contenders[segment.candidate]
             served = self._costs(contender)
             near = [size for size in self.sizes[max(0, segment.first - 1) : segment.last + 2] if size in served]
-            refined[contender] = sorted({*refined.get(contender, []), *near})
-            thinned, ends = self.is_thinned(contender), (near[0], near[-1])
-            kept = [size for size in near if not thinned or size in self.plan.looked_at or size in ends]
-            wanted[contender] = sorted({*wanted.get(contender, []), *kept})
+            own, before = self.sizes[segment.first : segment.last + 1], known.get(contender, [])
+            if not set(own).issubset(before):
+                thinned, ends = self.is_thinned(contender), (near[0], near[-1])
+                known[contender] = sorted({*before, *near})
+                kept = [size for size in near if not thinned or size in self.plan.looked_at or size in ends]
+                wanted[contender] = sorted({*wanted.get(contender, []), *kept})
         self._carry_out(wanted)
-        for contender, sizes in refined.items():
-            known = {size: self.taken_us(contender, size) * self._price(contender, size) for size in sizes}
-            costs[self.contenders.index(contender)] = known
-        return costs
+        return bool(wanted)
 
     def _price(self, contender: Contender, size: int) -> float:
         """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy."""
@@ -568,6 +598,11 @@ def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAn
         return refusal
     here.ledger.enter("done")
     return _Found(here.algo(contender), times, here.ledger.seconds)
+
+
+def _apart(one: int, other: int) -> int:
+    """How many doublings lie between two sizes."""
+    return abs(one.bit_length() - other.bit_length())
 
 
 def _steps(algo: Algo) -> int:

@@ -85,12 +85,8 @@ def _facts(instance: Instance, work: Work, busiest_us: float) -> tuple[Facts, ..
         to_go[index] = latency[index] + max((to_go[follower] for follower in work.after[index]), default=0.0)
         behind[index] = sum(1 + behind[follower] for follower in work.after[index])
     result = []
-    turns: dict[int, int] = {}
-    owned: dict[int, int] = defaultdict(int)
-    for chunk in sorted({message.chunks[0] for message in work.messages}):
-        owner = instance.owner(chunk)
-        turns[chunk] = owned[owner]
-        owned[owner] += 1
+    by_owner = instance.by_owner(message.chunks[0] for message in work.messages)
+    turns = {chunk: turn for own in by_owner.values() for turn, chunk in enumerate(own)}
     share = _shares(instance, work)
     for index, message in enumerate(work.messages):
         path = instance.paths[message.path]

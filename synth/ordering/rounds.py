@@ -43,8 +43,12 @@ _ENOUGH = 1.005
 _WHOLE = 0.9999
 
 
-#: The rank that a message comes to, its chunk, and whether it is added there.
-Place = tuple[int, int, bool]
+class Place(NamedTuple):
+    """Where a message comes to, and whether it is added to what is there of its chunk."""
+
+    rank: int
+    chunk: int
+    added: bool
 
 
 class Pace(NamedTuple):
@@ -85,13 +89,12 @@ class Rounds:
         """
         plan = _Plan(instance, routing, self.protocol)
         shortest, *longer = plan.lengths_us
-        best: _Tried | None = None
-        for turn, abreast in product(self.turns, self.abreast):
-            best = plan.better(best, Pace(shortest, abreast, turn))
+        first, *others = (Pace(shortest, abreast, turn) for turn, abreast in product(self.turns, self.abreast))
+        best = plan.tried(first)
+        for pace in others:
+            best = plan.better(best, pace)
         for length_us in longer:
-            assert best is not None
             best = plan.better(best, best.pace._replace(round_us=length_us))
-        assert best is not None
         return plan.schedule(best), best.count
 
 
@@ -132,19 +135,22 @@ class _Plan:
             )
         rate_GBps = Constants.for_topology(instance.topology).of(protocol).rate_GBps
         self.lengths_us = self._lengths(instance.chunk_bytes / (rate_GBps * 1e3))
-        self.places: list[Place] = [(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
-        self.parts = Counter(place for place in self.places if place[2])
+        self.places = [Place(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
+        self.parts = Counter(place for place in self.places if place.added)
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
         self.to_go = self._to_go()
 
-    def better(self, best: _Tried | None, pace: Pace) -> _Tried:
-        """The better of what was found and what the pace gives, which is not looked at where links are as busy as can be already."""
-        if best is not None and best.taken_us <= self.busiest_us * _ENOUGH:
-            return best
+    def tried(self, pace: Pace) -> _Tried:
+        """What a pace gives."""
         rounds = _Run(self, pace).rounds()
-        tried = _Tried(pace, rounds, max(rounds, default=-1) + 1)
-        return tried if best is None or tried.taken_us < best.taken_us else best
+        return _Tried(pace, rounds, max(rounds, default=-1) + 1)
+
+    def better(self, best: _Tried, pace: Pace) -> _Tried:
+        """The better of what was found and what the pace gives, which is not looked at where links are as busy as can be already."""
+        if best.taken_us <= self.busiest_us * _ENOUGH:
+            return best
+        return min(best, self.tried(pace), key=lambda tried: tried.taken_us)
 
     def _lengths(self, chunk_us: float) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
@@ -155,10 +161,8 @@ class _Plan:
 
     def _turns(self) -> list[float]:
         """By message, where its chunk stands among those of its owner, 0 to 1."""
-        owned: dict[int, list[int]] = defaultdict(list)
-        for chunk in sorted({message.chunks[0] for message in self.messages}):
-            owned[self.instance.owner(chunk)].append(chunk)
-        turns = {chunk: place / len(own) for own in owned.values() for place, chunk in enumerate(own)}
+        by_owner = self.instance.by_owner(message.chunks[0] for message in self.messages)
+        turns = {chunk: place / len(own) for own in by_owner.values() for place, chunk in enumerate(own)}
         return [turns[message.chunks[0]] for message in self.messages]
 
     def _to_go(self) -> list[int]:
@@ -179,11 +183,11 @@ class _Plan:
         urgent: dict[Place, tuple[float, float, int]] = {}
         for index, place in enumerate(self.places):
             waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
-            key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place[1])
+            key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
         for place in sorted(urgent, key=lambda place: (urgent[place], place)):
-            ordered[place[0]].append(place)
+            ordered[place.rank].append(place)
         group: dict[Place, int] = {}
         for rank, places in ordered.items():
             groups = max(1, int(len(places) / (received[rank] * pace.abreast * _WHOLE)))
@@ -278,7 +282,7 @@ class _Run:
             if found >= 0 and entry.group != ready[found].group:
                 break
             place = self.plan.places[entry.position]
-            if not place[2]:
+            if not place.added:
                 if found < 0:
                     found = position
                 break
@@ -291,7 +295,7 @@ class _Run:
             self.free_us[link] -= busy_us
         self.left[path] -= 1
         place = self.plan.places[index]
-        if place[2]:
+        if place.added:
             self.added.add(place)
             self.missing[place] -= 1
         return index
