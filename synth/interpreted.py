@@ -48,9 +48,11 @@ def channels_needed(instance: Instance, used: Iterable[int], protocol: str) -> d
     }
 
 
-def as_interpreted(instance: Instance, protocol: str, used: Iterable[int] | None = None) -> Instance:
+def as_interpreted(
+    instance: Instance, protocol: str, used: Iterable[int] | None = None, *, instances: int = 1
+) -> Instance:
     """The instance with every path as so many connections of a protocol as its bandwidth needs, if those of `used` share the links
-    (None: all of them).
+    (None: all of them), all of that `instances` times, each of which carries its part of every message.
 
     Links of the instance keep their index; those of the connections follow, in order of path. Raises InputError for a protocol
     that nobody has.
@@ -61,14 +63,14 @@ def as_interpreted(instance: Instance, protocol: str, used: Iterable[int] | None
     paths = []
     for before, path in zip(instance.paths, under_protocol(instance, protocol).paths, strict=True):
         count = max(1, math.ceil(needed.get(path.index, 1)))
-        paths.append(_path(path, before.alpha_us, first + path.index, constants, count))
+        paths.append(_path(path, before.alpha_us, first + path.index, constants, count, instances))
     links = tuple(Link(_gpu(instance, path.src), _gpu(instance, path.dst), CONNECTION, 1.0, 0.0) for path in paths)
     return replace(
         instance,
         topology=replace(instance.topology, links=(*instance.topology.links, *links)),
         paths=tuple(paths),
         symmetries=tuple(_extended(symmetry, first) for symmetry in instance.symmetries),
-        reduce_us_per_byte=1 / (constants.rate_GBps * 1e3),
+        reduce_us_per_byte=1 / (constants.rate_GBps * 1e3 * instances),
     )
 
 
@@ -92,14 +94,15 @@ def as_described(instance: Instance) -> Instance:
     )
 
 
-def _path(path: Path, back_us: float, link: int, protocol: ProtocolConstants, channels: int) -> Path:
-    """The path with its connections as one more link; `back_us` is what it takes until a sender hears of a receive.
+def _path(path: Path, back_us: float, link: int, protocol: ProtocolConstants, channels: int, instances: int) -> Path:
+    """The path with its connections as one more link; `back_us` is what it takes until a sender hears of a receive. Messages take
+    turns on the channels; of each, every instance carries a part.
 
     A message is there no later for being followed closely, so what the gap adds to its latency is taken off alpha.
     """
     turn_us = path.alpha_us + back_us + 2 * protocol.step_us
     gap_us = max(protocol.step_us, turn_us / protocol.in_flight) / channels
-    per_byte = 1 / (protocol.rate_GBps * 1e3 * channels)
+    per_byte = 1 / (protocol.rate_GBps * 1e3 * channels * instances)
     return replace(
         path,
         alpha_us=max(0.0, path.alpha_us + protocol.step_us - gap_us),

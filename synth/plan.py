@@ -35,7 +35,7 @@ from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
 
 #: Of the sizes of a long range every so many are looked at for the choice; what is between them is read off a line.
-_STRIDE = 3
+_STRIDE = 2
 _LONG_RANGE = 6
 #: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
 _LATENCY_COUNTS = 10

@@ -9,13 +9,17 @@ from synth.collective import CollectiveName
 from synth.sketch import Sketch
 from synth.topology import Topology
 
+#: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
+#: build takes no more.
+DEFAULT_THREADBLOCKS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One job: `collective` on `topology` for buffers of `min_bytes` to `max_bytes`, as nccl-tests counts them.
 
     What is left out is as the command line has it by default, but on one process. None means "choose" for `protocol`, `instances`
-    and `chunks`, the pipeline's default for `max_threadblocks`, and what the runtime can tell apart for `inplace`.
+    and `chunks`, `DEFAULT_THREADBLOCKS` for `max_threadblocks`, and what the runtime can tell apart for `inplace`.
     `time_limit_s` is in seconds and counts from the start of the job.
     """
 
@@ -56,6 +60,16 @@ class Request:
         """
         known = all(gpu.arch for gpu in self.topology.gpus)
         return self.objective == "time" or (self.objective == "auto" and (known or not self.single_size))
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the request itself says into how many chunks to cut, so that instances may not cut these further."""
+        return self.chunks is not None or self.sketch is not None
+
+    @property
+    def threadblocks(self) -> int:
+        """How many threadblocks a GPU may have."""
+        return self.max_threadblocks or DEFAULT_THREADBLOCKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -44,13 +45,18 @@ _LEAN_GREEDY_RUNS = 5
 _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
+#: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
+LEAST_MESSAGE_BYTES = 256
+#: Instances that are looked at for it.
+_LL_COPIES = (2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Scored:
     """A solution under a protocol, and what it takes at each size that it can serve, in us by bytes: `times_us` as the
     protocol has it (an estimate: trial.py simulates), `schedules_us` as the machine alone does (cost level 2). Sizes that are
-    not looked at for a choice have what lies between those that are.
+    not looked at for a choice have what lies between those that are. `wide_us` is `times_us` with `copies` instances, where that
+    many are likely to be better, else empty.
     """
 
     solution: Solution
@@ -58,11 +64,16 @@ class Scored:
     protocol: str
     times_us: dict[int, float]
     schedules_us: dict[int, float]
+    copies: int = 1
+    wide_us: dict[int, float] = field(default_factory=dict)
 
     def joined(self, other: Scored) -> Scored:
         """Of one solution under one protocol, what is known at the sizes of both."""
         return replace(
-            self, times_us=self.times_us | other.times_us, schedules_us=self.schedules_us | other.schedules_us
+            self,
+            times_us=self.times_us | other.times_us,
+            schedules_us=self.schedules_us | other.schedules_us,
+            wide_us=self.wide_us | other.wide_us,
         )
 
 
@@ -290,8 +301,26 @@ class Search:
         for protocol in self._protocols(candidate):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
-            scored.append(Scored(solution, candidate, protocol, times, schedules))
+            copies = self._copies(solution) if protocol == "LL" else 1
+            fit = [size for size in usable if copies > 1 and self._fits(candidate, solution, copies, size)]
+            wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
+            scored.append(Scored(solution, candidate, protocol, times, schedules, copies, wide))
         return scored
+
+    def _fits(self, candidate: Candidate, solution: Solution, copies: int, size: int) -> bool:
+        """Whether so many instances may serve a size, and have enough to move for that to be any use."""
+        enough = solution.chunk_bytes(size) >= LEAST_MESSAGE_BYTES * copies
+        return enough and self._serves(candidate.count * copies, size)
+
+    def _copies(self, solution: Solution) -> int:
+        """Instances that make up for LL's threadblocks, which move a tenth of the others': as many as a GPU has threadblocks for."""
+        request, paths = self.request, solution.instance.paths
+        if request.instances is not None or request.has_cut or solution.written is not None or not request.by_time:
+            return 1
+        used = {send.path for send in solution.schedule.sends}
+        ends = Counter(end for path in used for end in ((paths[path].src, True), (paths[path].dst, False)))
+        most = request.threadblocks // max(ends.values(), default=1)
+        return max((copies for copies in _LL_COPIES if copies <= most), default=1)
 
     def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:
         """Times at the sizes, ascending: computed at the ends and where candidates are compared, on the line between elsewhere.
@@ -349,21 +378,22 @@ class Clock:
         one = solution.folded or solution
         ordered = one.schedule if solution.rounds else one.interpreted or one.schedule
         self.replay = Replay(self.instance, messages_of(ordered))
-        self.interpreted: dict[str, tuple[Instance, Replay]] = {}
+        self.interpreted: dict[tuple[str, int], tuple[Instance, Replay]] = {}
 
     def time_us(self, size_bytes: int) -> float:
         """What a buffer of `size_bytes` takes on the links as they are."""
         return self.replay.makespan_us(self.instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
 
-    def estimate_us(self, size_bytes: int, protocol: str) -> float:
+    def estimate_us(self, size_bytes: int, protocol: str, instances: int = 1) -> float:
         """What an interpreter would take for it, launch included: an estimate, for choosing what to simulate."""
         if self.solution.rounds:
             return self._rounds_us(size_bytes, protocol)
-        if protocol not in self.interpreted:
+        view = protocol, instances
+        if view not in self.interpreted:
             used = {send.path for send in self.solution.schedule.sends}
-            instance = self._timed(as_interpreted(self.solution.instance, protocol, used))
-            self.interpreted[protocol] = (instance, self.replay.on(instance))
-        instance, replay = self.interpreted[protocol]
+            instance = self._timed(as_interpreted(self.solution.instance, protocol, used, instances=instances))
+            self.interpreted[view] = (instance, self.replay.on(instance))
+        instance, replay = self.interpreted[view]
         launch_us = Constants.for_topology(self.solution.instance.topology).of(protocol).launch_us
         return launch_us + replay.makespan_us(instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
 

@@ -9,6 +9,7 @@ What a trial may cost is counted in simulated steps, so that the same request gi
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from synth.goal import Goal
 from synth.lowering import LoweringOptions
 from synth.plan import Plan
 from synth.request import Progress, Request
-from synth.search import Ledger, Scored
+from synth.search import LEAST_MESSAGE_BYTES, Ledger, Scored
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
 from synth.units import format_size
@@ -47,7 +48,7 @@ _TIME_PRICE_LARGE = 0.1
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
-_MOST_AT_A_SIZE = 4
+_MOST_AT_A_SIZE = 6
 #: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
 _NEAR_SIZE = 2
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
@@ -64,7 +65,7 @@ _MOST_STEPS = 130_000
 _MOST_WORK = 400_000
 _USUAL_RANKS = 8
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
-_OPENING_SHARE = 0.25
+_OPENING_SHARE = 0.5
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
 _LOWERING_WORK = 2
 #: A program that is more work is simulated where candidates are compared and at the ends of what it serves, not at every size.
@@ -82,10 +83,8 @@ _SHAPES = ((4, 1), (0, 2))
 _LARGE_SHAPES = ((0, 2),)
 #: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
 #: behind the best with few.
-_LL_SHAPES = ((0, 2), (0, 4), (0, 8), (4, 2))
+_LL_SHAPES = ((0, 4), (0, 8), (4, 2))
 _NEAR_LEADER_LL = 2.5
-#: What a message of a shape has to move at least: with less, more threadblocks gain nothing.
-_LEAST_MESSAGE_BYTES = 256
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
@@ -96,9 +95,6 @@ _SHAPED_BYTES = 1 << 20
 _SMALL_SHAPES_WORK = 40_000
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
-#: Threadblocks of a GPU unless asked otherwise: they all have to be resident beside the training job's own kernels, and one RCCL
-#: build takes no more.
-DEFAULT_THREADBLOCKS = 64
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
@@ -181,7 +177,10 @@ class Trial:
         Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet.
         """
         copies = self.request.instances or 1
-        self.contenders += [Contender(position, 0, copies) for position in range(len(self.scored), len(scored))]
+        for position in range(len(self.scored), len(scored)):
+            self.contenders.append(Contender(position, 0, copies))
+            if scored[position].wide_us:
+                self.contenders.append(Contender(position, 0, scored[position].copies))
         self.scored = scored
         for entry in scored:
             for size in entry.times_us:
@@ -342,6 +341,21 @@ class Trial:
             return leaders
         return [self._wider(leader, size) or leader for leader in leaders]
 
+    def _estimates(self, contender: Contender) -> dict[int, float]:
+        """What is expected of a contender before it is simulated, by size: of most shapes the same as of the plain one."""
+        entry = self.entry(contender)
+        return entry.times_us | entry.wide_us if contender.instances == entry.copies else entry.times_us
+
+    def _is_best_shape(self, contender: Contender, size: int) -> bool:
+        """Whether a contender is the better at a size of the two that are expected to differ: plain, and with LL's threadblocks
+        many times.
+        """
+        entry = self.entry(contender)
+        if contender.channels or not entry.wide_us:
+            return True
+        wide_is_better = entry.wide_us.get(size, math.inf) < entry.times_us[size]
+        return wide_is_better if contender.instances == entry.copies else contender.instances > 1 or not wide_is_better
+
     def _first_of_kinds(self, ranked: Sequence[Contender], size: int) -> dict[_Kind, Contender]:
         """The most promising of every kind; others' algorithms only if none is more so. Of what comes in rounds that take about as
         long, what is alike in all boxes: it does no less than it says, and is simulated in a fraction of the time.
@@ -440,24 +454,42 @@ class Trial:
         answers.close()
 
     def _ranked(self, size: int) -> _Ranked:
-        """The candidates that serve a size, the most promising of every protocol first, since estimates are not equally right for
-        all protocols; then the others, the most promising first.
+        """The candidates that serve a size: the most promising of every protocol, since estimates are not equally right for all
+        protocols, then the second of every one, and so on; then the others, the most promising first.
         """
-        judged = "times_us" if self.request.by_time else "schedules_us"
         sure = size > CONNECTION_BOUND_BYTES and not direct(self.plan.collective(1))
         factor = (_PROMISING_LARGE if sure else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
-        promise = {
-            contender: (getattr(self.entry(contender), judged)[size], self.entry(contender).times_us[size])
-            for contender in self.contenders
-            if size in self.entry(contender).times_us
-        }
+        promise: dict[Contender, tuple[float, float]] = {}
+        for contender in self.contenders:
+            if (estimate_us := self._estimates(contender).get(size)) is not None and self._is_best_shape(
+                contender, size
+            ):
+                judged_us = estimate_us if self.request.by_time else self.entry(contender).schedules_us[size]
+                promise[contender] = (judged_us, estimate_us)
         ranked = sorted(promise, key=lambda contender: (promise[contender], contender.position))
+        ranked.sort(key=lambda contender: not self._is_best_shape(contender, size))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        worth = [contender for contender in ranked if promise[contender][0] <= limit]
+        worth = [
+            contender for contender in ranked if promise[contender][0] <= limit and self._is_best_shape(contender, size)
+        ]
         if self.request.by_time:
-            first = {self.entry(contender).protocol: contender for contender in reversed(worth)}
-            worth.sort(key=lambda contender: first[self.entry(contender).protocol] != contender)
+            worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
         return _Ranked([*worth, *ranked[len(worth) :]], len(worth))
+
+    def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
+        """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,
+        since it is likely to be the same but for the cut.
+        """
+        turns: Counter[str] = Counter()
+        seen: set[tuple[str, str]] = set()
+        turn: dict[Contender, tuple[bool, int]] = {}
+        for contender in ranked:
+            protocol = self.entry(contender).protocol
+            same = (protocol, f"{estimates_us[contender]:.6g}")
+            turn[contender] = same in seen, turns[protocol]
+            turns[protocol] += same not in seen
+            seen.add(same)
+        return sorted(ranked, key=turn.__getitem__)
 
     def _look_at_shapes(self) -> None:
         """Simulate the best at every size, the smallest first, which are least work, in other shapes, while there is work left."""
@@ -500,9 +532,10 @@ class Trial:
             return
         usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if size > CONNECTION_BOUND_BYTES else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
-        # A leader that has more instances already may be better without them.
-        for channels, instances in dict.fromkeys(((0, 1), *usual, *more)):
-            if instances > 1 and entry.solution.chunk_bytes(size) < _LEAST_MESSAGE_BYTES * instances:
+        # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
+        plain = () if entry.wide_us else ((0, 1),)
+        for channels, instances in dict.fromkeys((*plain, *usual, *more)):
+            if instances > 1 and entry.solution.chunk_bytes(size) < LEAST_MESSAGE_BYTES * instances:
                 continue
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances
@@ -513,9 +546,10 @@ class Trial:
     def _divides(self, entry: Scored, instances: int, size: int) -> bool:
         if instances == (self.request.instances or 1):
             return True
-        asked = self.request.chunks is not None or self.request.sketch is not None
         collective = entry.solution.collective
-        return not asked and divides(collective.name, collective.num_ranks, entry.candidate.count * instances, size)
+        return not self.request.has_cut and divides(
+            collective.name, collective.num_ranks, entry.candidate.count * instances, size
+        )
 
     def _costs(self, contender: Contender) -> dict[int, float]:
         """What the contender costs at every size that it can serve, from its times at some: us and a price."""
@@ -524,13 +558,14 @@ class Trial:
             return {}
         entry = self.entry(contender)
         costs = {}
-        for size, estimate_us in entry.times_us.items():
+        estimates = self._estimates(contender)
+        for size, estimate_us in estimates.items():
             if not self._divides(entry, contender.instances, size):
                 continue
             taken = known.get(size)
             if taken is None:
                 near = min(known, key=lambda other: (_apart(other, size), other))
-                scale = known[near] / entry.times_us[near]
+                scale = known[near] / estimates[near]
                 taken = estimate_us * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
             costs[size] = taken * self._price(contender, size)
         return costs
@@ -582,7 +617,7 @@ class Trial:
             both_layouts=request.inplace is None,
             instances=contender.instances,
             channels=contender.channels or None,
-            max_threadblocks=request.max_threadblocks or DEFAULT_THREADBLOCKS,
+            max_threadblocks=request.threadblocks,
             name=f"synth-{request.collective}-{request.topology.name}",
         )
 

@@ -185,3 +185,29 @@ def test_more_messages_than_steps_are_no_answer_in_rounds() -> None:
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
     assert search.solve(Candidate("trees", 128, GB, LARGE_VIEW, in_rounds=True)) is not None
     assert search.solve(Candidate("trees", 256, GB, LARGE_VIEW, in_rounds=True)) is None
+
+
+def test_ll_is_estimated_on_as_many_threadblocks_as_a_gpu_has_room_for() -> None:
+    topology = full(4, GBps=100.0)
+    for most, copies in ((64, 8), (20, 4), (6, 2), (5, 1)):
+        scored, *_ = searched(request(topology, "allgather", KB, MB, max_threadblocks=most))
+        low = [entry for entry in scored if entry.protocol == "LL" and entry.candidate.strategy == "trees"]
+        assert low
+        assert {entry.copies for entry in low} == {copies}
+        for entry in low:
+            assert set(entry.wide_us) <= set(entry.times_us)
+            assert bool(entry.wide_us) == (copies > 1)
+            assert all(taken <= entry.times_us[size] for size, taken in entry.wide_us.items())
+        others = [entry for entry in scored if entry.protocol != "LL"]
+        assert not any(entry.wide_us for entry in others)
+
+
+def test_an_instance_carries_its_part_of_every_message() -> None:
+    """So many instances move so many times the bytes in the same time, over links that do not mind."""
+    topology = ring(4, GBps=1e6, alpha_us=0.5)
+    search = Search(Plan(request(topology, "allgather", MB), find_paths(topology)), Ledger(), lambda _: None)
+    solution = search.solve(Candidate("trees", 2, MB))
+    assert solution is not None
+    clock = Clock(solution)
+    for copies in (2, 8):
+        assert clock.estimate_us(copies * MB, "LL", copies) == pytest.approx(clock.estimate_us(MB, "LL"), rel=1e-3)

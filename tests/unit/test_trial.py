@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from synth.paths import find_paths
@@ -46,6 +49,36 @@ def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
             assert trial.simulated_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
 
 
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter"])
+def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them(collective: str) -> None:
+    """Estimates between simulated sizes may flatter, and what they flatter is simulated before it is chosen."""
+    trial = trial_of(ring(8), collective, KB, GB)
+    for segment in trial.segments(4):
+        sizes = trial.sizes[segment.first : segment.last + 1]
+        chosen = trial.simulated_us(trial.contenders[segment.candidate])
+        assert set(sizes) <= set(chosen)
+        for contender in trial.contenders:
+            known = trial.simulated_us(contender)
+            if set(sizes) <= set(known):
+                threadblocks = trial.algo(contender).threadblocks
+                taken = math.prod(chosen[size] / known[size] for size in sizes) ** (1 / len(sizes))
+                assert taken <= 1.06 * (1 + 0.02 * threadblocks / 64)
+
+
+def test_far_from_where_it_was_simulated_an_estimate_is_not_made_better() -> None:
+    trial = trial_of(ring(4), "allgather", KB, GB)
+    checked = 0
+    for contender in trial.contenders:
+        known, expected = trial.simulated_us(contender), trial.entry(contender).times_us
+        if not known or contender.instances > 1:
+            continue
+        for size, cost in trial._costs(contender).items():
+            if min(abs(size.bit_length() - other.bit_length()) for other in known) > 2:
+                checked += 1
+                assert cost >= expected[size]
+    assert checked
+
+
 def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedule() -> None:
     """A schedule that is longer than the best by some share has to be faster in simulation by a twentieth of that share, and 64
     threadblocks a GPU count as two hundredths of the time.
@@ -66,13 +99,16 @@ def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedul
 
 def test_ll_is_tried_on_many_threadblocks() -> None:
     """One of LL's threadblocks moves a tenth of what others do: with a few it would never be near the best."""
-    trial = trial_of(full(4, GBps=100.0), "reduce-scatter", 256 * KB, 256 * KB)
+    topology = full(4, GBps=100.0)
+    trial = trial_of(topology, "reduce-scatter", 256 * KB, 256 * KB)
     assert trial.segments(4)
     low = [contender for contender in trial.contenders if trial.entry(contender).protocol == "LL"]
     times = {contender: trial.simulated_us(contender)[256 * KB] for contender in low if trial.simulated_us(contender)}
-    few = min(time for contender, time in times.items() if contender.instances == 1 and not contender.channels)
-    many = min(time for contender, time in times.items() if contender.instances >= 4)
-    assert many < few
+    assert times
+    for contender, many_us in times.items():
+        assert contender.instances >= 2
+        plain = trial.algo(replace(contender, channels=0, instances=1))
+        assert many_us < Simulator(plain, topology).time_us(256 * KB)
 
 
 def test_by_schedule_a_worse_one_is_never_chosen() -> None:
@@ -150,8 +186,9 @@ def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
     asked = request(ring(4), "allgather", KB, MB, objective="schedule")
     assert not asked.by_time
     known = {row.bytes: row.time_us for row in synthesize(some).sizes}
-    for row in synthesize(asked).sizes:
-        assert known[row.bytes] <= 1.02 * row.time_us
+    ratios = [known[row.bytes] / row.time_us for row in synthesize(asked).sizes]
+    assert math.prod(ratios) <= 1.0
+    assert max(ratios) <= 1.1
 
 
 def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too() -> None:
