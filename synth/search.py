@@ -46,7 +46,7 @@ _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
 #: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
-LEAST_MESSAGE_BYTES = 256
+LEAST_MESSAGE_BYTES = 128
 #: Instances that are looked at for it.
 _LL_COPIES = (2, 4, 8)
 

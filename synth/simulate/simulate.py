@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
 from synth.constants import Constants, ProtocolConstants
 from synth.errors import InputError
+from synth.simulate.alike import Alike, one_box
 from synth.simulate.engine import Activity, Engine
-from synth.simulate.program import Compiler
+from synth.simulate.program import Code, Compiler, Program
 from synth.simulate.routes import Paths, paths_by_pair, routes_of
 from synth.topology import Topology
 
@@ -72,8 +73,22 @@ class Simulator:
         return Compiler(self.algo, self._protocol.tile_bytes)
 
     def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
-        protocol = self._protocol
         program = self._compiler.program(buffer_bytes)
-        routes = routes_of(self.topology, self._paths, program, protocol)
         capacity = [link.GBps * 1e3 for link in self.topology.links]
-        return Engine(program, routes, capacity, protocol, trace=trace, full=self.full)
+        code, routes = self._code_to_run(program, capacity, whole=trace > 0)
+        program = replace(program, blocks=code.blocks, connections=code.connections)
+        return Engine(program, routes, capacity, self._protocol, trace=trace, full=self.full)
+
+    def _code_to_run(self, program: Program, capacity: list[float], *, whole: bool) -> Alike:
+        """What is run of a program, found once for all sizes with the same threadblocks: all of it, or one of boxes alike."""
+        key = id(program.blocks), whole
+        if key not in self._run:
+            code = Code(program.blocks, program.connections)
+            routes = routes_of(self.topology, self._paths, program, self._protocol)
+            alike = None if whole else one_box(code, routes, capacity, self.topology.num_ranks)
+            self._run[key] = alike or Alike(code, routes)
+        return self._run[key]
+
+    @cached_property
+    def _run(self) -> dict[tuple[int, bool], Alike]:
+        return {}
