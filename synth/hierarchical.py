@@ -7,14 +7,16 @@ chunk and link by link.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from synth.boxes import Boxes
 from synth.collector import collector_paused
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
-from synth.ordering import Ordering
+from synth.ordering import Ordering, Rounds
 from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.hierarchy import HierarchyRouting
@@ -48,24 +50,29 @@ def hierarchical(
     if view:
         timed = retime(merged(instance, boxes), messages_of(solution.schedule))
         one = Folded(boxes, timed, solution.schedule)
+    return _unfolded(instance, folded, solution, one)
+
+
+@collector_paused()
+def hierarchical_in_rounds(
+    instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds, ways: Callable[[Strategy], Strategy]
+) -> Solution:
+    """`hierarchical` with one box's messages ordered in rounds; `ways` may make another strategy of the routing's.
+
+    Raises NoAnswerError where a connection has too many messages for that, too.
+    """
+    folded = _folded(instance, boxes)
+    strategy = ways(lambda shown: _routed(shown, boxes, pattern))
+    solution = _on_one_box(stages, folded, instance).in_rounds(folded.instance, strategy, partial(rounds, boxes=boxes))
+    return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
+
+
+def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded) -> Solution:
+    """The solution of all boxes, whose first does `one`, checked as a whole."""
     schedule = folded.unfold(one.schedule)
     check_schedule(instance, schedule)
     interpreted = folded.unfold(one.interpreted) if one.interpreted else None
     return replace(solution, instance=instance, schedule=schedule, bound_us=None, folded=one, interpreted=interpreted)
-
-
-def over_boxes(boxes: Boxes, pattern: str) -> Strategy:
-    """The routing of one box's chunks, carried over to those of all, as a strategy for the instance that `Builder.boxed` gives.
-
-    Raises NoAnswerError as `hierarchical` does.
-    """
-
-    def routed(instance: Instance) -> Routed:
-        folded = _folded(instance, boxes)
-        one = _routed(folded.instance, boxes, pattern)
-        return replace(one, routing=folded.unfold_routing(one.routing))
-
-    return routed
 
 
 def _routed(folded: Instance, boxes: Boxes, pattern: str) -> Routed:

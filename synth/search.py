@@ -16,7 +16,7 @@ from synth.candidates import HIERARCHIES, JOINT, LARGE_VIEW, Candidate, transfer
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
-from synth.hierarchical import hierarchical, over_boxes
+from synth.hierarchical import hierarchical, hierarchical_in_rounds
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
@@ -262,7 +262,9 @@ class Search:
         instance, boxes = boxed
         try:
             if candidate.in_rounds:
-                solution = self._in_rounds(instance, candidate, over_boxes(boxes, pattern))
+                assert candidate.view is not None
+                rounds = Rounds(candidate.view)
+                solution = hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds, over_few_ways)
             else:
                 solution = hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         except NoAnswerError:

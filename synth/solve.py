@@ -15,7 +15,7 @@ from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.list_scheduler import Work, list_schedule
 from synth.lowering import LoweringOptions, lower
-from synth.ordering import Ordering, Rounds
+from synth.ordering import Ordering
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.fold import merged
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
@@ -37,6 +37,8 @@ class Routed:
 
 
 Strategy = Callable[[Instance], Routed]
+#: Orders a routing in rounds: the schedule, and how many there are (synth.ordering.rounds).
+Pacing = Callable[[Instance, Routing], tuple[Schedule, int]]
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ class Stages:
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
         return self._finish(joint.instance, routed, routing, ordered)
 
-    def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Rounds) -> Solution:
+    def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Pacing) -> Solution:
         """Route with `strategy`, and order the whole in rounds; the exact schedule prefers what comes in an earlier one."""
         self.watch("routing")
         routed, routing = self._whole(instance, strategy)

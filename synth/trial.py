@@ -295,8 +295,8 @@ class Trial:
         return dict(sorted(self._times.get(contender, {}).items()))
 
     def is_simulated(self, contender: Contender) -> bool:
-        """Whether the contender's program is small enough to be simulated."""
-        return _steps(self.algo(contender)) <= _MOST_STEPS
+        """Whether the contender's program is small enough to be simulated: one box's share of it where all do the same."""
+        return _steps(self.algo(contender)) <= _MOST_STEPS * self._alike(contender.position)
 
     @cached_property
     def _goal(self) -> Goal:
@@ -376,7 +376,7 @@ class Trial:
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
         # A receive and a send each: what is too large to be simulated could not be compared.
-        if divided and 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS:
+        if divided and 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS * self._alike(leader.position):
             return Contender(leader.position, channels, instances)
         return None
 
@@ -418,11 +418,17 @@ class Trial:
             solution = self.scored[position].solution
             sends, paths = solution.schedule.sends, solution.instance.paths
             crossings = sum(len(paths[send.path].links) for send in sends)
-            if not self.scored[position].candidate.boxed:
-                # Between equal boxes few messages share links with those of other boxes.
+            if (alike := self._alike(position)) > 1:
+                crossings //= alike
+            else:
                 crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
             self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
         return self._efforts[position]
+
+    def _alike(self, position: int) -> int:
+        """How many boxes a candidate was made for one of: what all of them do is simulated for one."""
+        folded = self.scored[position].solution.folded
+        return folded.boxes.count if folded else 1
 
     def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""

@@ -16,6 +16,7 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
+from synth.boxes import Boxes
 from synth.constants import Constants
 from synth.errors import NoAnswerError
 from synth.instance import Instance
@@ -81,13 +82,16 @@ class Rounds:
     abreast: tuple[float, ...] = (1.0, 1.5)
     turns: tuple[float, ...] = (0.0, 1 / 12)
 
-    def __call__(self, instance: Instance, routing: Routing) -> tuple[Schedule, int]:
+    def __call__(self, instance: Instance, routing: Routing, boxes: Boxes | None = None) -> tuple[Schedule, int]:
         """When which message is sent, one chunk each, and the number of rounds: the messages of one start in it, one after another,
         and are there at its end. The times are those of rounds, not of links; `makespan_us` is that of all rounds.
 
+        With `boxes`, the instance is one folded onto its first box (synth.reductions.fold), and the routing that of its chunks: what
+        a connection or a rank has to do beside it are the images of what the chunks do elsewhere.
+
         Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
-        plan = _Plan(instance, routing, self.protocol)
+        plan = _Plan(instance, routing, self.protocol, boxes)
         shortest, *longer = plan.lengths_us
         first, *others = (Pace(shortest, abreast, turn) for turn, abreast in product(self.turns, self.abreast))
         best = plan.tried(first)
@@ -114,12 +118,16 @@ class _Tried:
 class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
-    def __init__(self, instance: Instance, routing: Routing, protocol: str) -> None:
+    def __init__(self, instance: Instance, routing: Routing, protocol: str, boxes: Boxes | None) -> None:
         self.instance = instance
         paths = instance.paths
+        one_path = boxes.paths.min(axis=0).tolist() if boxes else range(len(paths))
+        one_rank = {rank: boxes.ranks[0][place] for rank, place in boxes.place_of.items()} if boxes else {}
         self.messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
         self.work = Work.of(instance, self.messages)
-        self.paths = [message.path for message in self.messages]
+        self.paths = [one_path[message.path] for message in self.messages]
+        self.ranks = [one_rank.get(path.dst, path.dst) for path in paths]
+        """by path the rank that it leads to; of boxes, the one at the same place of the first"""
         self.counts = Counter(self.paths)
         self.busy = {
             path: tuple(zip(paths[path].links, paths[path].busy_us(instance.chunk_bytes), strict=True))
@@ -179,15 +187,17 @@ class _Plan:
         rounds = self.busiest_us / pace.round_us
         received: dict[int, float] = defaultdict(float)
         for path, count in self.counts.items():
-            received[self.instance.paths[path].dst] += count / max(rounds, 1.0)
+            received[self.ranks[path]] += count / max(rounds, 1.0)
         urgent: dict[Place, tuple[float, float, int]] = {}
+        rank_of: dict[Place, int] = {}
         for index, place in enumerate(self.places):
+            rank_of[place] = self.ranks[self.paths[index]]
             waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
             key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
         for place in sorted(urgent, key=lambda place: (urgent[place], place)):
-            ordered[place.rank].append(place)
+            ordered[rank_of[place]].append(place)
         group: dict[Place, int] = {}
         for rank, places in ordered.items():
             groups = max(1, int(len(places) / (received[rank] * pace.abreast * _WHOLE)))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from synth.boxes import Boxes, powers
 from synth.instance import Instance, Symmetry
-from synth.ir import Routing, Schedule, Send, Transfer
+from synth.ir import Schedule, Send
 from synth.paths import Path
 
 Ints = NDArray[np.int64]
@@ -31,15 +31,6 @@ class Fold:
     chunks: Ints
     """[b, c]: what chunk c becomes once everything has moved on by b boxes."""
     deciding: tuple[int, ...]
-
-    def unfold_routing(self, routing: Routing) -> Routing:
-        """The transfers of all chunks from those of the deciding ones."""
-        transfers = [
-            Transfer(chunks[transfer.chunk], paths[transfer.path], transfer.reduce)
-            for chunks, paths in zip(self.chunks.tolist(), self.boxes.paths.tolist(), strict=True)
-            for transfer in routing.transfers
-        ]
-        return Routing(tuple(sorted(transfers)), routing.relaxed_us)
 
     def unfold(self, schedule: Schedule) -> Schedule:
         """The schedule of all chunks from that of the deciding ones: its images, all at the same time."""

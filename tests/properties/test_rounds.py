@@ -15,12 +15,14 @@ from synth.ir import Routing, Schedule, predecessors
 from synth.lowering import LoweringOptions, lower
 from synth.ordering import Rounds
 from synth.reductions.reverse import reverse_routing
+from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.trees import TreesRouting
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, over_few_ways, strategy
 from synth.timing import busiest_link_us, check_schedule
 from synth.topology import Topology
 from synth.verify import verify_algo
+from tests.folding import boxed, cluster, unfolded
 from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
 from tests.schedules import random_schedule
 
@@ -57,6 +59,36 @@ def test_a_round_holds_what_links_can_carry_and_connections_can_add(instance: In
     routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
     schedule, count = Rounds("Simple")(instance, routing)
     assert sorted(schedule.transfers()) == list(routing.transfers)
+    obeys_the_laws(instance, schedule, count)
+
+
+@settings(max_examples=30)
+@given(
+    box=st.sampled_from([ring(3), full(4), star(2), star(4)]),
+    nics=st.integers(1, 2),
+    nodes=st.integers(2, 4),
+    per_rank=st.integers(1, 3),
+    size=st.sampled_from([1e4, 64e6]),
+    name=st.sampled_from(["allgather", "reduce-scatter"]),
+)
+def test_what_is_in_rounds_for_one_box_is_for_all(
+    box: Topology, nics: int, nodes: int, per_rank: int, size: float, name: str
+) -> None:
+    topology = cluster(box, nodes, tuple((rank, 5.0) for rank in range(nics)))
+    instance, answer = boxed(topology, name, per_rank, size)
+    folded = answer.instance
+    if name == "reduce-scatter":
+        routing = reverse_routing(HierarchyRouting()(folded.reversed(), answer.boxes)[0])
+    else:
+        routing, _ = HierarchyRouting()(folded, answer.boxes)
+    one, count = Rounds("Simple")(folded, routing, answer.boxes)
+    schedule = answer.unfold(one)
+    assert sorted(schedule.transfers()) == list(unfolded(answer, routing).transfers)
+    obeys_the_laws(instance, schedule, count)
+
+
+def obeys_the_laws(instance: Instance, schedule: Schedule, count: int) -> None:
+    """No link carries more than it can, no sum is added to twice in a round, and what a message needs came in an earlier one."""
     round_us = schedule.makespan_us / count
     number = {}
     loads: dict[int, list[float]] = defaultdict(lambda: [0.0] * count)
@@ -73,7 +105,7 @@ def test_a_round_holds_what_links_can_carry_and_connections_can_add(instance: In
                 loads[link][place] += busy_us
                 largest_us[link] = max(largest_us[link], busy_us)
         assert max(added.values()) <= 1
-    for transfer, before in predecessors(instance, routing.transfers).items():
+    for transfer, before in predecessors(instance, schedule.transfers()).items():
         assert all(number[tuple(other)] < number[tuple(transfer)] for other in before)
     for link, carried in loads.items():
         # What was left idle in the round before may be made up for by one message.

@@ -9,17 +9,23 @@ import pytest
 
 from msccl_xml.model import Algo
 from synth.baselines import BaselineOptions, build
+from synth.candidates import LARGE_VIEW, Candidate
 from synth.collective import CollectiveName
 from synth.constants import Constants
+from synth.lowering import LoweringOptions
+from synth.paths import find_paths
+from synth.plan import Plan
+from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.simulate.alike import Alike, one_box
-from synth.simulate.program import Code
+from synth.simulate.program import Code, Compiler
 from synth.simulate.routes import paths_by_pair, routes_of
-from synth.simulate.simulate import Compiler
 from synth.topology import Topology
+from synth.verify import verify_algo
 from tests.graphs import full, line, ring, star, two_boxes
+from tests.jobs import request
 
-KB, MB = 1 << 10, 1 << 20
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SIZES = (3 * KB, MB, 40 * MB)
 
 
@@ -104,3 +110,19 @@ def test_a_program_in_which_one_threadblock_does_less_is_run_as_a_whole() -> Non
 def test_a_link_that_all_boxes_share_is_not_one_boxs() -> None:
     """All pairs of a line cross its middle: nothing maps that to another link."""
     assert found(ring_of(line(4), "all-pairs", "alltoall"), line(4)) is None
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter", "allreduce"])
+def test_what_is_made_for_one_box_in_rounds_is_alike_in_all(collective: str) -> None:
+    topology = two_boxes(star(4), range(4))
+    plan = Plan(request(topology, collective, GB, objective="time"), find_paths(topology))
+    count = 8 * (8 if collective == "allreduce" else 1)
+    solution = Search(plan, Ledger(), lambda _: None).solve(
+        Candidate("hierarchy-ring", count, GB, LARGE_VIEW, in_rounds=True)
+    )
+    assert solution is not None
+    algo = solution.program(LoweringOptions(protocol=LARGE_VIEW, instances=2))
+    verify_algo(algo, replace(solution.collective, chunks=2 * solution.collective.chunks))
+    alike = found(algo, topology)
+    assert alike is not None
+    assert {block.rank for block in alike.code.blocks} == {0, 1, 2, 3}

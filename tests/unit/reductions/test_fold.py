@@ -16,18 +16,15 @@ from synth.reductions.boxes import find_boxes, nodes_of
 from synth.reductions.fold import Fold, chunk_images, fold
 from synth.routing.hierarchy import HierarchyRouting
 from synth.timing import check_routing, check_schedule
-from synth.topology import Device, DeviceKind, Topology, replicate, restrict
+from synth.topology import Device, DeviceKind, Topology, restrict
+from tests import folding
+from tests.folding import unfolded
 from tests.graphs import both_ways, dgx1, full, instance_of, ring, star, two_boxes
 
 
 def cluster(box: Topology, nodes: int, nics: tuple[int, ...] = (0,), rate: float = 5.0) -> Topology:
     """`nodes` copies of a box in which the GPUs of `nics` have a NIC of their own, on one network."""
-    devices = [*box.devices]
-    links = [*box.links]
-    for rank in nics:
-        devices.append(Device(f"nic{rank}", DeviceKind.NIC, 0))
-        links += both_ways(f"gpu{rank}", f"nic{rank}", rate, 1.0)
-    return replicate(replace(box, devices=tuple(devices), links=tuple(links)), nodes)
+    return folding.cluster(box, nodes, tuple((rank, rate) for rank in nics))
 
 
 def folded(topology: Topology, name: str, per_rank: int = 1) -> tuple[Instance, Fold]:
@@ -97,7 +94,7 @@ def test_what_is_made_for_one_box_is_feasible_for_all(per_rank: int) -> None:
     routing, schedule = ordered(instance, answer)
     check_schedule(answer.instance, schedule, routing, answer.deciding)
     whole = answer.unfold(schedule)
-    check_schedule(instance, whole, answer.unfold_routing(routing))
+    check_schedule(instance, whole, unfolded(answer, routing))
     assert whole.makespan_us == schedule.makespan_us
     assert len(whole.transfers()) == 32 * per_rank * 31
     assert len(answer.deciding) == 8 * per_rank

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -12,32 +11,13 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.hierarchical import hierarchical
 from synth.instance import Instance
-from synth.reductions.fold import Fold, fold
 from synth.routing.hierarchy import PATTERNS, HierarchyRouting, strides
 from synth.solve import Stages
 from synth.timing import check_routing, check_schedule, link_loads_us
-from synth.topology import Device, DeviceKind, Topology, replicate
-from tests.graphs import both_ways, dgx1, from_pairs, star
+from tests.folding import boxed, cluster, unfolded
+from tests.graphs import dgx1, from_pairs, star
 
 GB = 1e9
-
-
-def cluster(box: Topology, nodes: int, nics: tuple[tuple[int, float], ...]) -> Topology:
-    """Copies of a box; (rank, GB/s) of every NIC, each on its own GPU."""
-    devices, links = [*box.devices], [*box.links]
-    for rank, rate in nics:
-        devices.append(Device(f"nic{rank}", DeviceKind.NIC, 0))
-        links += both_ways(f"gpu{rank}", f"nic{rank}", rate, 1.0)
-    return replicate(replace(box, devices=tuple(devices), links=tuple(links)), nodes)
-
-
-def boxed(topology: Topology, name: str, count: int, pattern: str = "ring", size: float = GB) -> tuple[Instance, Fold]:
-    kind = CollectiveName(name)
-    found = Builder(topology).boxed(Collective(kind, topology.num_ranks, count * topology.num_ranks), size, pattern)
-    assert found is not None
-    answer = fold(*found)
-    assert answer is not None
-    return found[0], answer
 
 
 def busiest_us(instance: Instance, paths: list[int]) -> float:
@@ -57,9 +37,9 @@ def test_strides(pattern: str, count: int, expected: list[int]) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("nodes", [2, 3, 6])
 def test_every_rank_gets_every_chunk_once(pattern: str, nodes: int) -> None:
-    instance, answer = boxed(cluster(dgx1(), nodes, ((0, 12.0), (5, 12.0))), "allgather", 2, pattern)
+    instance, answer = boxed(cluster(dgx1(), nodes, ((0, 12.0), (5, 12.0))), "allgather", 2, GB, pattern)
     routing, _ = HierarchyRouting(pattern)(answer.instance, answer.boxes)
-    whole = answer.unfold_routing(routing)
+    whole = unfolded(answer, routing)
     check_routing(instance, whole)
     into = Counter((transfer.chunk, instance.paths[transfer.path].dst) for transfer in whole.transfers)
     assert set(into.values()) == {1}
@@ -68,9 +48,9 @@ def test_every_rank_gets_every_chunk_once(pattern: str, nodes: int) -> None:
 
 def test_nics_of_equal_rate_carry_equal_shares() -> None:
     """Four boxes of four GPUs, two NICs of 10 GB/s: each brings three boxes' eight chunks, one half of them."""
-    instance, answer = boxed(cluster(star(4, GBps=200.0), 4, ((0, 10.0), (3, 10.0))), "allgather", 1)
+    instance, answer = boxed(cluster(star(4, GBps=200.0), 4, ((0, 10.0), (3, 10.0))), "allgather", 1, GB)
     routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
-    whole = answer.unfold_routing(routing)
+    whole = unfolded(answer, routing)
     by_hand_us = 3 * 2 * (GB / 16) / 10e3
     assert packing.load_us == pytest.approx(by_hand_us)
     assert busiest_us(instance, [transfer.path for transfer in whole.transfers]) == pytest.approx(by_hand_us)
@@ -78,7 +58,7 @@ def test_nics_of_equal_rate_carry_equal_shares() -> None:
 
 def test_nics_of_unequal_rate_carry_what_they_can() -> None:
     """A NIC of 30 GB/s beside one of 10: three of every four chunks."""
-    _, answer = boxed(cluster(star(4, GBps=200.0), 3, ((0, 30.0), (1, 10.0))), "allgather", 1)
+    _, answer = boxed(cluster(star(4, GBps=200.0), 3, ((0, 30.0), (1, 10.0))), "allgather", 1, GB)
     routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
     box, place = answer.boxes.box_of, answer.boxes.place_of
     crossing = [answer.instance.paths[t.path] for t in routing.transfers]
@@ -90,9 +70,9 @@ def test_nics_of_unequal_rate_carry_what_they_can() -> None:
 def test_trees_inside_go_both_ways_round_a_ring() -> None:
     """What comes in over one NIC is spread over both links of its GPU; whole chunks get within a quarter of the program."""
     box = from_pairs("square", 4, [(0, 1), (1, 2), (2, 3), (3, 0)])
-    instance, answer = boxed(cluster(box, 3, ((0, 5.0),)), "allgather", 1)
+    instance, answer = boxed(cluster(box, 3, ((0, 5.0),)), "allgather", 1, GB)
     routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
-    whole = answer.unfold_routing(routing)
+    whole = unfolded(answer, routing)
     check_routing(instance, whole)
     assert busiest_us(instance, [t.path for t in whole.transfers]) <= packing.load_us * 1.25
 
@@ -126,7 +106,7 @@ def test_all_three_collectives_come_out_checked(name: str, pattern: str) -> None
 
 
 def test_chunks_for_one_rank_are_refused() -> None:
-    _, answer = boxed(cluster(star(2), 2, ((0, 5.0),)), "alltoall", 1)
+    _, answer = boxed(cluster(star(2), 2, ((0, 5.0),)), "alltoall", 1, GB)
     with pytest.raises(NoAnswerError, match="not all ranks get"):
         HierarchyRouting()(answer.instance, answer.boxes)
 
