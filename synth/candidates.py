@@ -16,6 +16,10 @@ _MAX_FINE_TRANSFERS = 16_000
 #: The same for one over equal boxes that is ordered in rounds, if each rank has no more chunks than this.
 _MAX_PACED_TRANSFERS = 32_000
 FINE = 32
+#: The same for the finest of these, which is for one instance.
+_MAX_FINEST_PACED_TRANSFERS = 65_000
+#: Transfers a rank that a runtime reads: a send and a receive each, of 4,095 elements of its file.
+MOST_READ_TRANSFERS = 2_000
 #: The same where every chunk has one destination: routes are short, and loads even with few of them.
 MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
@@ -207,15 +211,24 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     return list(dict.fromkeys((finest, *(finer or half)[-1:], *(each or [finest])[:1])))
 
 
-def _paced_cut(instance: Instance, counts: Sequence[int]) -> int:
-    """The finest cut over equal boxes for rounds: those need some chunks of every rank, and gain little by more."""
+def _paced_cuts(instance: Instance, counts: Sequence[int]) -> list[int]:
+    """Cuts over equal boxes for rounds: a fine one that more instances can be had of, since rounds need some chunks of every rank
+    and gain little by more; and for sums, which are long in coming from many boxes, the finest that a runtime reads.
+    """
     ranks = instance.num_ranks
+    cuts = {count: with_count(instance.collective, count) for count in counts}
+    fitting = [count for count in counts if cuts[count].chunks <= _FINEST_LARGE * ranks]
 
-    def fits(cut: Collective) -> bool:
-        most = _MAX_PACED_TRANSFERS if cut.chunks <= FINE * ranks else _MAX_FINE_TRANSFERS
-        return cut.chunks <= _FINEST_LARGE * ranks and transfers_of(cut) <= most
+    def most(count: int) -> int:
+        return _MAX_PACED_TRANSFERS if cuts[count].chunks <= FINE * ranks else _MAX_FINE_TRANSFERS
 
-    return max((count for count in counts if fits(with_count(instance.collective, count))), default=counts[0])
+    usual = max((count for count in fitting if transfers_of(cuts[count]) <= most(count)), default=counts[0])
+    if not instance.collective.combining:
+        return [usual]
+    read = min(MOST_READ_TRANSFERS * ranks, _MAX_FINEST_PACED_TRANSFERS)
+    return list(
+        dict.fromkeys((usual, max((count for count in fitting if transfers_of(cuts[count]) <= read), default=usual)))
+    )
 
 
 def candidates(
@@ -289,8 +302,8 @@ def hierarchy_candidates(
         # Solved for one box, a finer cut is hardly more work, and sums gain by it.
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
-        paced = replace(listed[0], count=_paced_cut(instance, counts), in_rounds=True)
-        return [paced, *listed]
+        paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
+        return [*paced, *listed]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
     chunks = [with_count(instance.collective, count).chunks for count in whole]

@@ -136,8 +136,8 @@ class Plan:
         return self.request.single_size and self.request.by_time and not self.request.thorough
 
     def _waves_over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
-        """The first two waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts do
-        not keep boxes busy in rounds), beside it what is copied, or a list; then others' algorithms and what is left of these.
+        """The first two waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of
+        the whole do not keep boxes busy in rounds), beside it what is copied, or a list; then others' algorithms and lists.
         """
         fine = FINE * self.request.topology.num_ranks
         paced = [each for each in made if each.in_rounds and (each.boxed or self.collective(each.count).chunks >= fine)]
@@ -145,7 +145,7 @@ class Plan:
         copied = (
             [] if self.collective(1).combining else [each for each in made if not each.boxed and each.view is None][:1]
         )
-        beside = copied if len(paced) == _FIRST else boxed[:1]
+        beside = boxed[:1] if len(paced) < _FIRST else copied
         return [[*paced, *beside], [*known, *boxed, *copied]]
 
     def fewest(self, planned: Sequence[Candidate]) -> int:

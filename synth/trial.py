@@ -20,7 +20,7 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
-from synth.candidates import CONNECTION_BOUND_BYTES, direct
+from synth.candidates import CONNECTION_BOUND_BYTES, MOST_READ_TRANSFERS, direct
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -372,11 +372,13 @@ class Trial:
         return kinds
 
     def _wider(self, leader: Contender, size: int) -> Contender | None:
-        """The contender with more threadblocks, if it can have them and is small enough to be simulated then."""
+        """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
+        transfers = instances * self._effort(leader.position)[1]
+        read = transfers <= MOST_READ_TRANSFERS * self.request.topology.num_ranks
         # A receive and a send each: what is too large to be simulated could not be compared.
-        if divided and 2 * instances * self._effort(leader.position)[1] <= _MOST_STEPS * self._alike(leader.position):
+        if divided and read and 2 * transfers <= _MOST_STEPS * self._alike(leader.position):
             return Contender(leader.position, channels, instances)
         return None
 

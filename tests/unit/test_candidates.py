@@ -190,3 +190,21 @@ def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, fines
         others = hierarchy_candidates(instance, "auto", POWERS, size, by_time=by_time)
         assert {each.view for each in others} == {None}
     assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
+
+
+@pytest.mark.parametrize(("name", "ranks", "cuts"), [
+    ("reduce-scatter", 8, [64]),
+    ("reduce-scatter", 16, [64]),
+    ("reduce-scatter", 32, [32, 64]),
+    ("reduce-scatter", 64, [4, 16]),
+    ("allreduce", 8, [512]),
+    ("allreduce", 16, [512, 1024]),
+    ("allreduce", 32, [512, 1024]),
+])  # fmt: skip
+def test_sums_over_many_boxes_are_cut_as_finely_as_a_runtime_reads(name: str, ranks: int, cuts: list[int]) -> None:
+    instance = instance_of(star(ranks), name)
+    tried = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True)
+    assert [each.count for each in tried if each.in_rounds] == cuts
+    for count in cuts:
+        # A send and a receive of every transfer, and the elements around them.
+        assert 2 * transfers_of(with_count(instance.collective, count)) < 4_095 * ranks
