@@ -345,10 +345,17 @@ def largest_candidates(strategy: str, instance: Instance, counts: Sequence[int],
 
 
 def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """allreduce with free roots: the finest cut, since its pipeline is as long as two trees."""
+    """allreduce with free roots: the finest cut, since its pipeline is as long as two trees; large buffers in rounds, too, cut as
+    finely as for large packings.
+    """
     if instance.collective.name is not CollectiveName.ALLREDUCE or instance.num_ranks > _MOST_JOINT_RANKS:
         return []
-    return [Candidate(JOINT, count, buffer_bytes) for count in worthwhile_counts(instance, counts, buffer_bytes, 1)]
+    (finest,) = worthwhile_counts(instance, counts, buffer_bytes, 1)
+    tried = [Candidate(JOINT, finest, buffer_bytes)]
+    if buffer_bytes > CONNECTION_BOUND_BYTES:
+        finer = _large_cuts(instance, counts, buffer_bytes)
+        tried.insert(0, Candidate(JOINT, max(finer), buffer_bytes, LARGE_VIEW, in_rounds=True))
+    return tried
 
 
 def _coarse(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> int:

@@ -13,6 +13,7 @@ from synth.build import Builder
 from synth.candidates import (
     FINE,
     HIERARCHIES,
+    JOINT,
     LATENCY_BOUND_BYTES,
     Candidate,
     anchors,
@@ -124,6 +125,7 @@ class Plan:
         if any(each.boxed and each.in_rounds for each in made):
             waves = self._waves_over_boxes(known, made)
         else:
+            made.sort(key=lambda each: each.strategy != JOINT)
             paced = [each for each in made if each.in_rounds and not each.boxed]
             boxed = [each for each in made if each.boxed]
             listed = [each for each in made if not each.boxed and not each.in_rounds]

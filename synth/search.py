@@ -39,6 +39,8 @@ _REACH = 1 << 10
 _SEARCH_SHARE = 0.6
 #: Sort keys that are tried for large buffers on an interpreter.
 _LARGE_KEYS = ("longest-path-to-go", "trees-abreast", "most-transfers-behind")
+#: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
+_JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=400)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
@@ -240,9 +242,7 @@ class Search:
             greedy_runs=_LEAN_GREEDY_RUNS if self.request.by_time and not self.request.thorough else None,
         )
         if candidate.strategy == JOINT:
-            joint = self.stages.joint(instance)
-            self.ledger.enter("scoring")
-            return joint
+            return self._joint(instance, candidate)
         chosen = strategy(candidate.strategy, options)
         if candidate.in_rounds:
             solution = self._in_rounds(instance, candidate, chosen)
@@ -252,6 +252,15 @@ class Search:
             solution = self._for_interpreter(instance, candidate, chosen)
         self.ledger.enter("scoring")
         return solution
+
+    def _joint(self, instance: Instance, candidate: Candidate) -> Solution | None:
+        """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
+        try:
+            return self.stages.joint(instance, _JOINT_ROUNDS if candidate.in_rounds else None)
+        except NoAnswerError:
+            return None
+        finally:
+            self.ledger.enter("scoring")
 
     def _hierarchy(self, candidate: Candidate) -> Solution | None:
         """The candidate over the machine's boxes; None where these cannot be rotated with their chunks."""

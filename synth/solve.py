@@ -164,23 +164,29 @@ class Stages:
         composed = (min(halves, key=lambda half: half.makespan_us), rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
 
-    def joint(self, instance: Instance) -> Solution:
-        """An allreduce whose roots are free: routed as one, and pipelined from its sums to its copies."""
+    def joint(self, instance: Instance, rounds: Pacing | None = None) -> Solution:
+        """An allreduce whose roots are free: routed as one, and pipelined from its sums to its copies, or in `rounds`."""
         self.watch("routing")
         joint = JointRouting()(instance)
         routing = Routing(compose_routings(joint.up, joint.down).transfers, joint.load_us)
         self.checks.routing(joint.instance, routing)
         self.watch("ordering")
-        ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
+        if rounds is not None:
+            return self._paced(joint.instance, routed, routing, rounds)
+        ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
         return self._finish(joint.instance, routed, routing, ordered)
 
     def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Pacing) -> Solution:
-        """Route with `strategy`, and order the whole in rounds; the exact schedule prefers what comes in an earlier one."""
+        """Route with `strategy`, and order the whole in rounds."""
         self.watch("routing")
         routed, routing = self._whole(instance, strategy)
         self.checks.routing(instance, routing)
         self.watch("ordering")
+        return self._paced(instance, routed, routing, rounds)
+
+    def _paced(self, instance: Instance, routed: Routed, routing: Routing, rounds: Pacing) -> Solution:
+        """A routing ordered in rounds; the exact schedule prefers what comes in an earlier one."""
         paced, count = rounds(instance, routing)
         messages = messages_of(paced)
         exact = list_schedule(instance, Work.of(instance, messages), range(len(messages)))

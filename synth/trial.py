@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
-from synth.candidates import CONNECTION_BOUND_BYTES, MOST_READ_TRANSFERS, direct
+from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, MOST_READ_TRANSFERS, direct
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import CollectiveName
@@ -314,6 +314,13 @@ class Trial:
             for contender in self._openers(ranked[size].all, size):
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
+        self._carry_out(
+            {
+                replace(contender, instances=self.request.instances or 1): sizes
+                for contender, sizes in first.items()
+                if contender in self.refusals
+            }
+        )
         others: _Plan = {}
         for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
@@ -375,6 +382,10 @@ class Trial:
         """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.entry(leader).solution.written is None and self._divides(self.entry(leader), instances, size)
+        candidate = self.entry(leader).candidate
+        if candidate.strategy == JOINT and candidate.in_rounds:
+            # Free roots are for direct links, which one threadblock fills.
+            return None
         transfers = instances * self._effort(leader.position)[1]
         read = transfers <= MOST_READ_TRANSFERS * self.request.topology.num_ranks
         # A receive and a send each: what is too large to be simulated could not be compared.

@@ -75,10 +75,13 @@ class _Entry(NamedTuple):
 @dataclass(frozen=True)
 class Rounds:
     """Orders a routing for the connections of a protocol. What `Pace` says is tried in all combinations at the shortest rounds, the
-    best of them at longer ones, too, and the least time of all rounds together is kept.
+    best of them at longer ones, too, and the least time of all rounds together is kept. A round is at least `slack` times as long
+    as a threadblock needs for a chunk, and there are `most` of them at most as far as that is for the path that carries most.
     """
 
     protocol: str
+    slack: float = _SLACK
+    most: int = _MOST_ROUNDS
     abreast: tuple[float, ...] = (1.0, 1.5)
     turns: tuple[float, ...] = (0.0, 1 / 12)
 
@@ -91,7 +94,7 @@ class Rounds:
 
         Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
-        plan = _Plan(instance, routing, self.protocol, boxes)
+        plan = _Plan(instance, routing, self, boxes)
         shortest, *longer = plan.lengths_us
         first, *others = (Pace(shortest, abreast, turn) for turn, abreast in product(self.turns, self.abreast))
         best = plan.tried(first)
@@ -118,8 +121,8 @@ class _Tried:
 class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
-    def __init__(self, instance: Instance, routing: Routing, protocol: str, boxes: Boxes | None) -> None:
-        self.instance = instance
+    def __init__(self, instance: Instance, routing: Routing, options: Rounds, boxes: Boxes | None) -> None:
+        self.instance, self.options = instance, options
         paths = instance.paths
         one_path = boxes.paths.min(axis=0).tolist() if boxes else range(len(paths))
         one_rank = {rank: boxes.ranks[0][place] for rank, place in boxes.place_of.items()} if boxes else {}
@@ -134,14 +137,14 @@ class _Plan:
             for path in sorted(self.counts)
         }
         self.busiest_us = max(link_loads_us(instance, self.paths).values(), default=0.0)
-        needed = channels_needed(instance, self.counts, protocol)
+        needed = channels_needed(instance, self.counts, options.protocol)
         self.channels = {path: max(1, ceil(needed[path])) for path in self.busy}
         crowded = max((ceil(self.counts[path] / count) for path, count in self.channels.items()), default=0)
-        if crowded > _MOST_ROUNDS:
+        if crowded > options.most:
             raise NoAnswerError(
-                f"a connection has {crowded} messages, in rounds it can have {_MOST_ROUNDS}: cut less finely"
+                f"a connection has {crowded} messages, in rounds it can have {options.most}: cut less finely"
             )
-        rate_GBps = Constants.for_topology(instance.topology).of(protocol).rate_GBps
+        rate_GBps = Constants.for_topology(instance.topology).of(options.protocol).rate_GBps
         self.lengths_us = self._lengths(instance.chunk_bytes / (rate_GBps * 1e3))
         self.places = [Place(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
         self.parts = Counter(place for place in self.places if place.added)
@@ -163,9 +166,11 @@ class _Plan:
     def _lengths(self, chunk_us: float) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
         most = max(self.counts.values(), default=1)
-        least = ceil(most / _MOST_ROUNDS)
+        least = ceil(most / self.options.most)
         whole = [self.busiest_us / ceil(most / each) for each in range(least, least + _NUMBERS)]
-        return [length for length in whole if length >= chunk_us * _SLACK][:_LENGTHS] or [chunk_us * _USUAL_SLACK]
+        return [length for length in whole if length >= chunk_us * self.options.slack][:_LENGTHS] or [
+            chunk_us * _USUAL_SLACK
+        ]
 
     def _turns(self) -> list[float]:
         """By message, where its chunk stands among those of its owner, 0 to 1."""

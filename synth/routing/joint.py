@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class OwnedInstance(Instance):
 
 @dataclass(frozen=True)
 class Joint:
-    """`instance` knows the owners; `up` sums each chunk to its owner, `down` copies it from there, `schedule` is both, pipelined.
+    """`instance` knows the owners; `up` sums each chunk to its owner, `down` copies it from there.
 
     No roots and trees need less than `bound_us`; the trees before rounding need `load_us`.
     """
@@ -50,9 +51,13 @@ class Joint:
     instance: OwnedInstance
     up: Routing
     down: Routing
-    schedule: Schedule
     load_us: float
     bound_us: float
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Both halves, pipelined."""
+        return _pipelined(self.instance, [*self.up.transfers, *self.down.transfers])
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,10 @@ class JointRouting:
         owners = tuple(root for root, count in enumerate(owned) for _ in range(count))
         fields = {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
         owned_instance = OwnedInstance(**fields, owners=owners)
-        schedule = _pipelined(owned_instance, [*up, *down])
         return Joint(
             owned_instance,
             Routing(tuple(sorted(up)), master.load_us),
             Routing(tuple(sorted(down)), master.load_us),
-            schedule,
             master.load_us,
             master.bound_us,
         )

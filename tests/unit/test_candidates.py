@@ -15,6 +15,7 @@ from synth.candidates import (
     anchors,
     candidates,
     hierarchy_candidates,
+    joint_candidates,
     lean_candidates,
     transfers_of,
     with_count,
@@ -22,7 +23,7 @@ from synth.candidates import (
 )
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.routing.trees import TreesRouting
-from tests.graphs import full, instance_of, ring, star
+from tests.graphs import full, instance_of, mesh, ring, star
 
 POWERS = tuple(1 << k for k in range(9))
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -208,3 +209,12 @@ def test_sums_over_many_boxes_are_cut_as_finely_as_a_runtime_reads(name: str, ra
     for count in cuts:
         # A send and a receive of every transfer, and the elements around them.
         assert 2 * transfers_of(with_count(instance.collective, count)) < 4_095 * ranks
+
+
+def test_free_roots_come_in_rounds_for_large_buffers() -> None:
+    instance = instance_of(mesh(3, 3), "allreduce")
+    assert [each.in_rounds for each in joint_candidates(instance, POWERS, MB)] == [False]
+    paced, listed = joint_candidates(instance, POWERS, GB)
+    assert (paced.strategy, paced.in_rounds, paced.view) == ("joint", True, LARGE_VIEW)
+    assert (listed.in_rounds, listed.view) == (False, None)
+    assert joint_candidates(instance_of(mesh(3, 3), "allgather"), POWERS, GB) == []

@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import pytest
 
+from msccl_xml.model import Algo
+from synth.errors import NoAnswerError
+from synth.lowering import LoweringOptions
 from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
 from synth.request import Progress
 from synth.search import Ledger, Search
 from synth.simulate import Simulator
+from synth.solve import Solution
 from synth.topology import Topology
 from synth.trial import Contender, Trial
-from tests.graphs import full, ring, two_boxes
+from tests.graphs import full, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -239,3 +243,21 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     assert paced[False] < paced[True] < 1.5 * paced[False]
     looked_at = [trial.entry(each).candidate for each in trial.contenders if trial.simulated_us(each)]
     assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
+
+
+def test_what_no_runtime_holds_on_more_threadblocks_is_tried_on_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first that is simulated of a large sum has two instances; refused, it is not given up for something else."""
+    lowered = Solution.program
+
+    def refuses(solution: Solution, options: LoweringOptions) -> Algo:
+        if options.instances > 1:
+            raise NoAnswerError("too large")
+        return lowered(solution, options)
+
+    monkeypatch.setattr(Solution, "program", refuses)
+    topology = star(4)
+    trial = trial_of(topology, "reduce-scatter", GB, GB)
+    tried = [contender for contender in trial.contenders if trial.simulated_us(contender)]
+    assert tried
+    assert all(contender.instances == 1 for contender in tried)
+    assert any(trial.entry(contender).candidate.in_rounds for contender in tried)

@@ -8,9 +8,13 @@ import pytest
 
 from synth.bounds import bound_of
 from synth.collective import Collective, CollectiveName
+from synth.ir import Routing
 from synth.lowering import LoweringOptions, lower
+from synth.ordering import Rounds
 from synth.reductions.compose import compose_routings
 from synth.routing.joint import Joint, JointRouting
+from synth.simulate import Simulator
+from synth.solve import Stages
 from synth.timing import busiest_link_us, check_routing, check_schedule
 from synth.topology import Topology
 from synth.verify import verify_algo
@@ -62,3 +66,18 @@ def test_a_mesh_reduces_more_in_its_middle_and_beats_two_halves() -> None:
 
 def test_the_same_input_gives_the_same_answer() -> None:
     assert joint(mesh(2, 3), 12) == joint(mesh(2, 3), 12)
+
+
+@pytest.mark.parametrize("topology", [line(3), ring(4), mesh(3, 3)], ids=lambda t: t.name)
+def test_in_rounds_it_is_an_allreduce_too_and_nearer_to_the_limit(topology: Topology) -> None:
+    instance = instance_of(topology, "allreduce", 64, BUFFER / 64)
+    listed = Stages().joint(instance)
+    paced = Stages().joint(instance, Rounds("Simple", slack=0.55, most=400))
+    assert paced.interpreted is not None
+    assert 0 < paced.rounds <= 400
+    check_schedule(paced.instance, paced.schedule, Routing(paced.interpreted.transfers()))
+    verify_algo(paced.program(LoweringOptions()), instance.collective)
+    assert sorted(paced.schedule.transfers()) == sorted(listed.schedule.transfers())
+    algos = [solution.program(LoweringOptions()) for solution in (listed, paced)]
+    listed_us, paced_us = (Simulator(algo, topology).time_us(int(BUFFER)) for algo in algos)
+    assert paced_us <= listed_us * 1.01
