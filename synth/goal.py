@@ -15,6 +15,9 @@ from synth.plan import Plan
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
+#: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
+_REACHED = 1.004
+_SCHEDULE_FAR = 1.05
 #: After the first wave this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
 #: percent or two.
 _NEAR_COPIES = 1.053
@@ -33,6 +36,12 @@ class Goal:
         """Whether nothing else is worth a trial at a size."""
         limit_us = self._limit_us(size)
         return time_us <= limit_us * _CLOSED and schedule_us <= limit_us * _SCHEDULE_CLOSED
+
+    def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
+        """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""
+        limit_us = self._limit_us(size)
+        as_good = schedule_us <= best_us * _SCHEDULE_CLOSED or best_us > limit_us * _SCHEDULE_FAR
+        return as_good and time_us <= limit_us * _REACHED
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""

@@ -76,6 +76,8 @@ _WORTH_A_PROCESS = 10_000
 #: (channels of every path, instances).
 _LEADERS = 2
 _NEAR_LEADER = 1.05
+#: A schedule is not far behind the best if it takes so many times as long at most.
+_NOT_FAR_BEHIND = 1.15
 #: Of what comes in rounds, what is alike in all boxes is taken if its rounds take no longer than this, times those of the best.
 _AS_FEW_ROUNDS = 1.01
 _SHAPES = ((4, 1), (0, 2))
@@ -200,6 +202,8 @@ class Trial:
         where these may be what is best. Besides what comes in rounds nothing is likely to be nearer.
         """
         paced = any(entry.candidate.in_rounds for entry in self.scored)
+        if self._is_reached(size):
+            return False
         if self._is_closed(size) or (paced and self._is_near(size)):
             return self._is_known(contender) and size <= CONNECTION_BOUND_BYTES
         return self._is_hopeful(contender, size)
@@ -212,6 +216,14 @@ class Trial:
         """Whether something that was simulated at a size meets the goal."""
         return any(
             self._goal.is_met(size, times.get(size, math.inf), self.entry(contender).schedules_us.get(size, math.inf))
+            for contender, times in self._times.items()
+        )
+
+    def _is_reached(self, size: int) -> bool:
+        """Whether what was simulated leaves nothing to gain."""
+        return any(
+            size in times
+            and self._goal.is_reached(size, times[size], self.entry(contender).schedules_us[size], self.best_us[size])
             for contender, times in self._times.items()
         )
 
@@ -309,9 +321,14 @@ class Trial:
     def _look_at_candidates(self) -> None:
         """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""
         ranked = {size: self._ranked(size) for size in self.plan.looked_at}
+        quick: _Plan = {}
+        for size in self.plan.looked_at:
+            for contender in self._known_at_once(ranked[size].all, size):
+                self._spend(quick, contender, size, math.inf)
+        self._carry_out(quick)
         first: _Plan = {}
         for size in self.plan.looked_at:
-            for contender in self._openers(ranked[size].all, size):
+            for contender in self._openers(ranked[size].all, size) if not self._is_reached(size) else ():
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
         self._carry_out(
@@ -333,6 +350,15 @@ class Trial:
             for contender in ranked[size].all:
                 if not any(size in times for times in self._times.values()):
                     self._carry_out({contender: [size]})
+
+    def _known_at_once(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
+        """Where every chunk has one destination, the best of others' algorithms for large buffers alone if its schedule is not far
+        behind: all ranks do the same in it, which takes next to no time to simulate, and it may be all that there is to gain.
+        """
+        if not (self.plan.ends and size > CONNECTION_BOUND_BYTES and direct(self.plan.collective(1))):
+            return []
+        known = [contender for contender in ranked if self._is_known(contender)]
+        return [one for one in known[:1] if self.entry(one).schedules_us[size] <= self.best_us[size] * _NOT_FAR_BEHIND]
 
     def _openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
         """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of every kind
