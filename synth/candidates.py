@@ -306,8 +306,12 @@ def hierarchy_candidates(
         return [*paced, *listed]
     shares = 1 if name in SHARED else ranks
     whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
-    chunks = [with_count(instance.collective, count).chunks for count in whole]
-    fitting = [c for c, cut in zip(whole, chunks, strict=True) if cut * (ranks - 1) <= MAX_BOXED_TRANSFERS] or whole[:1]
+    whole_cuts = {count: with_count(instance.collective, count) for count in whole}
+    fitting = [
+        count
+        for count, cut in whole_cuts.items()
+        if cut.chunks * (ranks - 1) <= MAX_BOXED_TRANSFERS and transfers_of(cut) <= MOST_READ_TRANSFERS * ranks
+    ] or whole[:1]
     worth = [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)] or fitting[:1]
     rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]

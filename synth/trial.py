@@ -331,13 +331,10 @@ class Trial:
             for contender in self._openers(ranked[size].all, size) if not self._is_reached(size) else ():
                 self._spend(first, contender, size, math.inf)
         self._carry_out(first)
-        self._carry_out(
-            {
-                replace(contender, instances=self.request.instances or 1): sizes
-                for contender, sizes in first.items()
-                if contender in self.refusals
-            }
-        )
+        # What no runtime holds on many threadblocks it may hold on few.
+        plain = self.request.instances or 1
+        refused = [contender for contender in first if contender in self.refusals and contender.instances > plain]
+        self._carry_out({replace(contender, instances=plain): first[contender] for contender in refused})
         others: _Plan = {}
         for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
@@ -506,17 +503,13 @@ class Trial:
         factor = (_PROMISING_LARGE if sure else _PROMISING) if self.request.by_time else 1 + _SCHEDULE_SLACK
         promise: dict[Contender, tuple[float, float]] = {}
         for contender in self.contenders:
-            if (estimate_us := self._estimates(contender).get(size)) is not None and self._is_best_shape(
-                contender, size
-            ):
+            if (estimate_us := self._estimates(contender).get(size)) is not None:
                 judged_us = estimate_us if self.request.by_time else self.entry(contender).schedules_us[size]
                 promise[contender] = (judged_us, estimate_us)
-        ranked = sorted(promise, key=lambda contender: (promise[contender], contender.position))
-        ranked.sort(key=lambda contender: not self._is_best_shape(contender, size))
+        best = {contender for contender in promise if self._is_best_shape(contender, size)}
+        ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        worth = [
-            contender for contender in ranked if promise[contender][0] <= limit and self._is_best_shape(contender, size)
-        ]
+        worth = [contender for contender in ranked if contender in best and promise[contender][0] <= limit]
         if self.request.by_time:
             worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
         return _Ranked([*worth, *ranked[len(worth) :]], len(worth))

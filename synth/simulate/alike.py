@@ -1,4 +1,4 @@
-"""Programs that do the same in every box are run for one box.
+"""Programs that do the same in every box are run for one box (docs/formulation.md, eq. 34b).
 
 Let a program not change when every rank r becomes r + g (mod n): threadblocks map to threadblocks that do the same, connections to
 connections, and the links that these cross to links of the same bandwidth. Then all boxes of g ranks are in the same state at every

@@ -193,6 +193,15 @@ def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, fines
     assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
 
 
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_large_clusters_are_cut_as_finely_as_a_runtime_reads(name: str) -> None:
+    instance = instance_of(star(128), name)
+    tried = hierarchy_candidates(instance, "auto", tuple(1 << k for k in range(12)), GB, by_time=True)
+    assert tried
+    for each in tried:
+        assert 2 * transfers_of(with_count(instance.collective, each.count)) < 4_095 * 128
+
+
 @pytest.mark.parametrize(("name", "ranks", "cuts"), [
     ("reduce-scatter", 8, [64]),
     ("reduce-scatter", 16, [64]),
