@@ -4,7 +4,7 @@ docs/scale.md.
     python -m benchmarks.bench_scale [MACHINE] [BOXES ...]
 
 Every row is a fresh process, asked for one file for 1 GB. Seconds are wall clock, imports left out, and of all cores together;
-memory is the largest of any process. "schedule" is the share of the bound that the exact schedule reaches, "estimate" that of
+memory is the largest of any process. "schedule" is the share of the bound that the exact schedule reaches, "simulated" that of
 the simulated (or, for programs too large to simulate, estimated) time.
 """
 
@@ -79,7 +79,7 @@ def measured(machine: str, boxes: int, collective: CollectiveName) -> tuple[Answ
 def table(machine: str, boxes: Sequence[int]) -> None:
     """Print the table of one machine."""
     context = multiprocessing.get_context("spawn")
-    print("| GPUs | collective | answer | chunks | schedule | estimate | seconds | seconds of all cores | MB |")
+    print("| GPUs | collective | answer | chunks | schedule | simulated | seconds | seconds of all cores | MB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for count in boxes:
         for collective in COLLECTIVES:

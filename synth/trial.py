@@ -36,9 +36,9 @@ from synth.simulate.routes import Paths
 from synth.units import format_size
 from synth.workers import in_parallel
 
-#: Where schedules decide (Request.objective): schedules that differ by less count as equal (two good roundings of one packing differ
-#: by that), and what 1 % more costs, as a share of the time.
-_SCHEDULE_SLACK = 0.005
+#: Where schedules decide (Request.objective): schedules that differ by less count as equal, and what 1 % more costs, as a share of
+#: the time.
+_SCHEDULE_SLACK = 0.0001
 _SCHEDULE_PRICE = 50.0
 #: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
 #: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
