@@ -119,7 +119,7 @@ def test_by_schedule_a_worse_one_is_never_chosen() -> None:
     topology = ring(4)
     result = synthesize(request(topology, "allgather", 64 * MB, objective="schedule"))
     trial = trial_of(topology, "allgather", 64 * MB, 64 * MB)
-    assert result.sizes[0].schedule_us <= trial.best_us[64 * MB] * 1.0051
+    assert result.sizes[0].schedule_us <= trial.best_us[64 * MB] * 1.0002
 
 
 def test_processes_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
