@@ -7,7 +7,6 @@ chunk and link by link.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +20,8 @@ from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.hierarchy import HierarchyRouting
 from synth.scheduling import MilpScheduling
-from synth.solve import Checks, Folded, Routed, Solution, Stages, Strategy
+from synth.solve import Checks, Folded, Routed, Solution, Stages
+from synth.strategies import over_few_ways
 from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
@@ -54,15 +54,13 @@ def hierarchical(
 
 
 @collector_paused()
-def hierarchical_in_rounds(
-    instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds, ways: Callable[[Strategy], Strategy]
-) -> Solution:
-    """`hierarchical` with one box's messages ordered in rounds; `ways` may make another strategy of the routing's.
+def hierarchical_in_rounds(instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds) -> Solution:
+    """`hierarchical` with one box's messages, over few ways, ordered in rounds.
 
     Raises NoAnswerError where a connection has too many messages for that, too.
     """
     folded = _folded(instance, boxes)
-    strategy = ways(lambda shown: _routed(shown, boxes, pattern))
+    strategy = over_few_ways(lambda shown: _routed(shown, boxes, pattern))
     solution = _on_one_box(stages, folded, instance).in_rounds(folded.instance, strategy, partial(rounds, boxes=boxes))
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -21,6 +20,7 @@ from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
 from synth.known import known_solution
+from synth.lowering import threadblocks_needed
 from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering, Rounds
 from synth.plan import Plan
@@ -47,8 +47,6 @@ _LEAN_GREEDY_RUNS = 5
 _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
-#: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
-LEAST_MESSAGE_BYTES = 128
 #: Instances that are looked at for it.
 _LL_COPIES = (2, 4, 8)
 
@@ -273,7 +271,7 @@ class Search:
             if candidate.in_rounds:
                 assert candidate.view is not None
                 rounds = Rounds(candidate.view)
-                solution = hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds, over_few_ways)
+                solution = hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds)
             else:
                 solution = hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         except NoAnswerError:
@@ -313,24 +311,24 @@ class Search:
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
             copies = self._copies(solution) if protocol == "LL" else 1
-            fit = [size for size in usable if copies > 1 and self._fits(candidate, solution, copies, size)]
+            fit = [
+                size
+                for size in usable
+                if copies > 1
+                and solution.is_worth_parting(size, copies)
+                and self._serves(candidate.count * copies, size)
+            ]
             wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
             scored.append(Scored(solution, candidate, protocol, times, schedules, copies, wide))
         return scored
 
-    def _fits(self, candidate: Candidate, solution: Solution, copies: int, size: int) -> bool:
-        """Whether so many instances may serve a size, and have enough to move for that to be any use."""
-        enough = solution.chunk_bytes(size) >= LEAST_MESSAGE_BYTES * copies
-        return enough and self._serves(candidate.count * copies, size)
-
     def _copies(self, solution: Solution) -> int:
         """Instances that make up for LL's threadblocks, which move a tenth of the others': as many as a GPU has threadblocks for."""
-        request, paths = self.request, solution.instance.paths
+        request = self.request
         if request.instances is not None or request.has_cut or solution.written is not None or not request.by_time:
             return 1
-        used = {send.path for send in solution.schedule.sends}
-        ends = Counter(end for path in used for end in ((paths[path].src, True), (paths[path].dst, False)))
-        most = request.threadblocks // max(ends.values(), default=1)
+        used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
+        most = request.threadblocks // max(1, threadblocks_needed(solution.instance, used, joined=True))
         return max((copies for copies in _LL_COPIES if copies <= most), default=1)
 
     def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:

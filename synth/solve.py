@@ -24,6 +24,9 @@ from synth.routing.joint import JointRouting
 from synth.scheduling import Scheduling
 from synth.timing import check_routing, check_schedule, messages_of
 
+#: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
+_LEAST_PART_BYTES = 128
+
 
 @dataclass(frozen=True)
 class Routed:
@@ -94,6 +97,10 @@ class Solution:
     def chunk_bytes(self, size_bytes: float) -> float:
         """Bytes of a chunk of the schedule for a buffer of `size_bytes`."""
         return self.instance.collective.chunk_bytes(size_bytes * (self.written.buffers if self.written else 1))
+
+    def is_worth_parting(self, size_bytes: float, instances: int) -> bool:
+        """Whether so many instances, each with its part of every chunk of a buffer, have enough to move for more of them to gain."""
+        return self.chunk_bytes(size_bytes) >= _LEAST_PART_BYTES * instances
 
     def program(self, options: LoweringOptions) -> Algo:
         """The program; NoAnswerError where it does not fit the limits."""

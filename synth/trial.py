@@ -30,7 +30,7 @@ from synth.goal import Goal
 from synth.lowering import LoweringOptions
 from synth.plan import Plan
 from synth.request import Progress, Request
-from synth.search import LEAST_MESSAGE_BYTES, Ledger, Scored
+from synth.search import Ledger, Scored
 from synth.simulate import Simulator, paths_by_pair
 from synth.simulate.routes import Paths
 from synth.units import format_size
@@ -573,7 +573,7 @@ class Trial:
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
         plain = () if entry.wide_us else ((0, 1),)
         for channels, instances in dict.fromkeys((*plain, *usual, *more)):
-            if instances > 1 and entry.solution.chunk_bytes(size) < LEAST_MESSAGE_BYTES * instances:
+            if instances > 1 and not entry.solution.is_worth_parting(size, instances):
                 continue
             shaped = Contender(
                 leader.position, channels, instances if self.request.instances is None else leader.instances

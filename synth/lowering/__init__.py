@@ -1,6 +1,6 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
-from synth.lowering.lower import lower, lowered_collective
+from synth.lowering.lower import lower, lowered_collective, threadblocks_needed
 from synth.lowering.options import LoweringOptions, Protocol, Runtime
 
-__all__ = ["LoweringOptions", "Protocol", "Runtime", "lower", "lowered_collective"]
+__all__ = ["LoweringOptions", "Protocol", "Runtime", "lower", "lowered_collective", "threadblocks_needed"]

@@ -170,13 +170,15 @@ def _foreseen(problem: _Problem, needed: dict[int, int]) -> dict[int, int]:
     for room, joined in ((_ROOM_FOR_MESSAGES, False), (1.0, True)):
         steps = PORTABLE_STEPS * room
         wider = {path: max(count, ceil(messages[path] / steps)) for path, count in needed.items()}
-        if _threadblocks_needed(problem.instance, wider, joined=joined) * options.instances <= options.threadblocks:
+        if threadblocks_needed(problem.instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
     return needed
 
 
-def _threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined: bool) -> int:
-    """What the busiest rank needs if every receive shares its threadblock with a send, or if none does."""
+def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined: bool) -> int:
+    """Threadblocks of the busiest rank with the channels of every path in `parallel`, if every receive shares its threadblock
+    with a send (`joined`), or if none does.
+    """
     sent: Counter[int] = Counter()
     received: Counter[int] = Counter()
     for path, count in parallel.items():

@@ -125,12 +125,14 @@ class _Plan:
         self.instance, self.options = instance, options
         paths = instance.paths
         one_path = boxes.paths.min(axis=0).tolist() if boxes else range(len(paths))
-        one_rank = {rank: boxes.ranks[0][place] for rank, place in boxes.place_of.items()} if boxes else {}
+        self.one_rank = list(range(instance.num_ranks))
+        """by rank, of boxes, the one at the same place of the first"""
+        if boxes:
+            for rank, place in boxes.place_of.items():
+                self.one_rank[rank] = boxes.ranks[0][place]
         self.messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
         self.work = Work.of(instance, self.messages)
         self.paths = [one_path[message.path] for message in self.messages]
-        self.ranks = [one_rank.get(path.dst, path.dst) for path in paths]
-        """by path the rank that it leads to; of boxes, the one at the same place of the first"""
         self.counts = Counter(self.paths)
         self.busy = {
             path: tuple(zip(paths[path].links, paths[path].busy_us(instance.chunk_bytes), strict=True))
@@ -192,17 +194,15 @@ class _Plan:
         rounds = self.busiest_us / pace.round_us
         received: dict[int, float] = defaultdict(float)
         for path, count in self.counts.items():
-            received[self.ranks[path]] += count / max(rounds, 1.0)
+            received[self.one_rank[self.instance.paths[path].dst]] += count / max(rounds, 1.0)
         urgent: dict[Place, tuple[float, float, int]] = {}
-        rank_of: dict[Place, int] = {}
         for index, place in enumerate(self.places):
-            rank_of[place] = self.ranks[self.paths[index]]
             waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
             key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
         for place in sorted(urgent, key=lambda place: (urgent[place], place)):
-            ordered[rank_of[place]].append(place)
+            ordered[self.one_rank[place.rank]].append(place)
         group: dict[Place, int] = {}
         for rank, places in ordered.items():
             groups = max(1, int(len(places) / (received[rank] * pace.abreast * _WHOLE)))

@@ -50,12 +50,7 @@ class _Turn:
         if not self._connections_map():
             return None
         links = self._links()
-        if links is None:
-            return None
-        blocks = self._blocks()
-        if blocks is None:
-            return None
-        return self._first_box(links)
+        return self._first_box(links) if links is not None and self._blocks_map() else None
 
     def _turned(self, connection: Connection, by: int) -> Connection:
         src, dst, channel = connection
@@ -87,8 +82,8 @@ class _Turn:
                 first.update(dict.fromkeys(orbit, link))
         return first
 
-    def _blocks(self) -> list[int] | None:
-        """By threadblock its image; None where some threadblock has none, or that does something else."""
+    def _blocks_map(self) -> bool:
+        """Whether every threadblock has an image that does the same."""
         roles = self._roles()
         places = {
             (block.rank, role): number for number, (block, role) in enumerate(zip(self.code.blocks, roles, strict=True))
@@ -98,12 +93,12 @@ class _Turn:
             role = self._image(send), self._image(recv), same
             found = places.get(((block.rank + self.size) % self.ranks, role))
             if found is None:
-                return None
+                return False
             image.append(found)
-        for number, block in enumerate(self.code.blocks):
-            if not _same(block.operations, self.code.blocks[image[number]].operations, image):
-                return None
-        return image
+        return all(
+            _same(block.operations, self.code.blocks[there].operations, image)
+            for block, there in zip(self.code.blocks, image, strict=True)
+        )
 
     def _image(self, connection: Connection | None) -> Connection | None:
         return None if connection is None else self._turned(connection, self.size)
