@@ -45,6 +45,8 @@ class Header:
     outofplace: bool | None
     min_bytes: int | None
     max_bytes: int | None
+    group: str | None = None
+    """the ranks that take part, where not all do: synth's own, no runtime asks for it"""
 
 
 def header_of(algo: Tag) -> Header:
@@ -68,6 +70,7 @@ def header_of(algo: Tag) -> Header:
         outofplace=None if outofplace is None else bool(outofplace),
         min_bytes=number("minBytes", 64),
         max_bytes=number("maxBytes", 64),
+        group=word("group") if b"group" in values else None,
     )
 
 

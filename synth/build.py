@@ -52,7 +52,9 @@ class Builder:
     sketch: Sketch | None = None
     paths: Sequence[Path] | None = None
     _cut: dict[tuple[CollectiveName, bool], tuple[Sketch, tuple[Path, ...]]] = field(default_factory=dict)
-    _symmetries: dict[tuple[CollectiveName, bool], tuple[Symmetry, ...]] = field(default_factory=dict)
+    _symmetries: dict[tuple[CollectiveName, bool, tuple[int, ...] | None], tuple[Symmetry, ...]] = field(
+        default_factory=dict
+    )
     _boxed: dict[tuple[CollectiveName, str], tuple[tuple[Path, ...], Boxes] | None] = field(default_factory=dict)
 
     def instance(self, collective: Collective, buffer_bytes: float) -> Instance:
@@ -60,9 +62,11 @@ class Builder:
         self._check(collective)
         rails = buffer_bytes > LATENCY_BOUND_BYTES or self.topology.num_ranks > MAX_FULLY_CONNECTED
         sketch, kept = self._kept(collective.name, rails)
-        if (collective.name, rails) not in self._symmetries:
-            self._symmetries[collective.name, rails] = self._found(kept, sketch)
-        symmetries = self._symmetries[collective.name, rails]
+        key = collective.name, rails, collective.group
+        if key not in self._symmetries:
+            found = self._found(kept, sketch)
+            self._symmetries[key] = tuple(each for each in found if _keeps(each, collective.members))
+        symmetries = self._symmetries[key]
         return Instance(self.topology, collective, kept, collective.chunk_bytes(buffer_bytes), symmetries)
 
     def boxed(self, collective: Collective, buffer_bytes: float, pattern: str) -> tuple[Instance, Boxes] | None:
@@ -71,6 +75,8 @@ class Builder:
         `synth.routing.hierarchy.PATTERNS`.
         """
         self._check(collective)
+        if collective.group is not None:
+            return None
         key = collective.name, pattern
         if key not in self._boxed:
             self._boxed[key] = self._find_boxes(collective.name, pattern)
@@ -116,6 +122,10 @@ class Builder:
             raise InputError(
                 self.topology.name, "ranks", self.topology.num_ranks, f"{collective.num_ranks}, the collective's"
             )
+
+
+def _keeps(symmetry: Symmetry, ranks: frozenset[int]) -> bool:
+    return all(symmetry.ranks[rank] in ranks for rank in ranks)
 
 
 def sketch_symmetries(topology: Topology, paths: Sequence[Path], sketch: Sketch) -> tuple[Symmetry, ...]:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msccl_xml.errors import AlgoError
 from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
-from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.collective import SHARED, Collective, CollectiveName
 from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow, TriedRow
 from synth.verify import VerifyError, verify_algo
 
@@ -132,6 +132,7 @@ def _read(path: Path, request: Request) -> Result | None:
             collective=request.collective,
             topology=request.topology.name,
             ranks=request.topology.num_ranks,
+            group=request.group,
             strategy=entry["strategy"],
             files=files,
             sizes=tuple(_row(SizeRow, fields) for fields in entry["sizes"]),
@@ -149,10 +150,8 @@ def _file_plan(fields: dict[str, Any], request: Request) -> FilePlan:
     algo = read_algo(fields.pop("xml"))
     ranks = request.topology.num_ranks
     shares = ranks if request.collective in SHARED else 1
-    root = (request.root or 0) if request.collective in ROOTED else None
-    collective = Collective(
-        CollectiveName(request.collective), ranks, fields["chunks_per_rank"] * fields["instances"] * shares, root
-    )
+    chunks = fields["chunks_per_rank"] * fields["instances"] * shares
+    collective = Collective(CollectiveName(request.collective), ranks, chunks, request.actual_root, request.group)
     verify_algo(algo, collective, runtime=request.runtime)
     return FilePlan(algo=algo, **fields)
 

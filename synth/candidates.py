@@ -105,14 +105,15 @@ def direct(collective: Collective) -> bool:
 
 
 def transfers_of(collective: Collective) -> int:
-    """How many transfers a routing of the collective has at least."""
+    """How many transfers a routing of the collective has at least; of a group's chunks, all count."""
+    others = len(collective.members) - 1
     match collective.name:
         case CollectiveName.GATHER | CollectiveName.SCATTER | CollectiveName.ALLTOALL:
             return collective.num_chunk_ids
         case CollectiveName.ALLREDUCE:
-            return 2 * collective.chunks * (collective.num_ranks - 1)
+            return 2 * collective.chunks * others
         case _:
-            return collective.chunks * (collective.num_ranks - 1)
+            return collective.chunks * others
 
 
 def worthwhile_counts(instance: Instance, counts: Sequence[int], buffer_bytes: int, most: int) -> list[int]:

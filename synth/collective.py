@@ -16,10 +16,14 @@ numbered so that both offsets follow from the number (docs/formulation.md, secti
 | scatter        | R c    | r c + k          | root     | r            | id                       | k                 |
 
 For alltoall `nchunksperloop` is R c (a rank's whole buffer), and ids name the R R c chunks of all ranks together.
+
+Where a *group* of the ranks takes part, offsets stay: sources and destinations are those of the group, and a chunk that would
+have none of either is not moved. The other ranks may relay, and their buffers are neither read nor written.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -57,18 +61,25 @@ def _ranks(count: int) -> frozenset[int]:
     return frozenset(range(count))
 
 
+@cache
+def _members(group: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(group)
+
+
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective over `num_ranks` ranks whose vector is cut into `chunks` (= nchunksperloop) chunks; `root` if it has one.
+    """One collective over `num_ranks` ranks whose vector is cut into `chunks` (= nchunksperloop) chunks; `root` if it has one,
+    `group` if not all ranks take part: two or more, ascending.
 
-    Raises InputError for a root that is no rank, and for a chunk count that is not a positive multiple of the ranks where every
-    rank has its share.
+    Raises InputError for a root that is no rank, for a group that is none of some ranks, root included, and for a chunk count that
+    is not a positive multiple of the ranks where every rank has its share.
     """
 
     name: CollectiveName
     num_ranks: int
     chunks: int
     root: int | None = None
+    group: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.chunks < 1 or (self.name in SHARED and self.chunks % self.num_ranks):
@@ -79,6 +90,18 @@ class Collective:
             )
         if self.root is not None and not 0 <= self.root < self.num_ranks:
             raise InputError("--root", "", self.root, f"a rank from 0 to {self.num_ranks - 1}")
+        if self.group is not None:
+            self._check_group(self.group)
+
+    def _check_group(self, group: tuple[int, ...]) -> None:
+        shown = ",".join(map(str, group))
+        ascending = all(rank < after for rank, after in itertools.pairwise(group))
+        if len(group) < 2 or not ascending or not 0 <= group[0] <= group[-1] < self.num_ranks:
+            raise InputError(
+                "--group", "", shown, f"2 or more different ranks from 0 to {self.num_ranks - 1}, ascending"
+            )
+        if self.root is not None and self.root not in group:
+            raise InputError("--root", "", self.root, f"a rank of the group {shown}")
 
     @property
     def combining(self) -> bool:
@@ -99,8 +122,24 @@ class Collective:
     def all_ranks(self) -> frozenset[int]:
         return _ranks(self.num_ranks)
 
+    @property
+    def members(self) -> frozenset[int]:
+        """The ranks that take part."""
+        return self.all_ranks if self.group is None else _members(self.group)
+
     def sources(self, chunk: int) -> frozenset[int]:
-        """The ranks that hold the chunk, or a contribution to it, at the start."""
+        """The ranks that hold the chunk, or a contribution to it, at the start; none for a chunk that is not moved."""
+        if self.group is None:
+            return self._sources(chunk)
+        return self._sources(chunk) & self.members if self._destinations(chunk) & self.members else frozenset()
+
+    def destinations(self, chunk: int) -> frozenset[int]:
+        """The ranks that must hold the chunk (its full sum where combining) at the end; none for a chunk that is not moved."""
+        if self.group is None:
+            return self._destinations(chunk)
+        return self._destinations(chunk) & self.members if self._sources(chunk) & self.members else frozenset()
+
+    def _sources(self, chunk: int) -> frozenset[int]:
         match self.name:
             case CollectiveName.ALLREDUCE | CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE:
                 return self.all_ranks
@@ -111,8 +150,7 @@ class Collective:
             case CollectiveName.ALLTOALL:
                 return frozenset({chunk // (self.num_ranks * self.per_rank)})
 
-    def destinations(self, chunk: int) -> frozenset[int]:
-        """The ranks that must hold the chunk (its full sum where combining) at the end."""
+    def _destinations(self, chunk: int) -> frozenset[int]:
         match self.name:
             case CollectiveName.ALLREDUCE | CollectiveName.ALLGATHER | CollectiveName.BROADCAST:
                 return self.all_ranks
@@ -184,11 +222,13 @@ class Collective:
         return buffer_bytes / self.chunks
 
     def busbw_factor(self) -> float:
-        """busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests)."""
-        n = self.num_ranks
+        """busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md of nccl-tests), for the ranks that take part; their shares are
+        a part of the buffer that algbw is about.
+        """
+        n = len(self.members)
         if self.name is CollectiveName.ALLREDUCE:
             return 2 * (n - 1) / n
-        return (n - 1) / n if self.name in SHARED else 1.0
+        return (n - 1) / self.num_ranks if self.name in SHARED else 1.0
 
     @property
     def _root(self) -> int:

@@ -57,11 +57,12 @@ class Instance:
     def owner(self, chunk: int) -> int:
         """The rank whose broadcast the chunk's demand is: its source, or where it is reduced.
 
-        allreduce deals its chunks to the ranks in contiguous blocks as even as the counts allow.
+        allreduce deals its chunks to the ranks that take part in contiguous blocks as even as the counts allow.
         """
         collective = self.collective
         if collective.name is CollectiveName.ALLREDUCE:
-            return chunk * collective.num_ranks // collective.chunks
+            ranks = collective.group or range(collective.num_ranks)
+            return ranks[chunk * len(ranks) // collective.chunks]
         if collective.combining:
             return min(collective.destinations(chunk))
         return min(collective.sources(chunk))
@@ -75,9 +76,11 @@ class Instance:
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        """The broadcast form, in order of chunk; chunks that are at home from the start have none."""
+        """The broadcast form, in order of chunk; chunks that are at home from the start, or not moved at all, have none."""
         demands = []
         for chunk in range(self.collective.num_chunk_ids):
+            if not self.collective.sources(chunk):
+                continue
             source = self.owner(chunk)
             dests = self.collective.sources(chunk) if self.collective.combining else self.collective.destinations(chunk)
             if dests - {source}:

@@ -12,6 +12,7 @@ from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import InputError, NoAnswerError
+from synth.group import group_text
 from synth.paths import find_paths
 from synth.plan import Plan
 from synth.request import FilePlan, Progress, Request, Result, SizeRow, StageRow, TriedRow
@@ -54,6 +55,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         collective=request.collective,
         topology=request.topology.name,
         ranks=request.topology.num_ranks,
+        group=request.group,
         strategy=request.strategy,
         files=tuple(files),
         sizes=rows,
@@ -258,9 +260,15 @@ def _notes(plan: Plan, bound: Bound) -> list[str]:
                 f"warning: {asked} chunks do not divide a buffer of {format_size(size)}: "
                 "runtimes silently use their own algorithm there"
             )
+    if request.group is not None:
+        notes.append(
+            f"runtimes know no groups: these files are for a communicator of all {request.topology.num_ranks} ranks whose "
+            f"{request.collective} is always of ranks {group_text(request.group)}; every rank calls it, and the buffers of the "
+            "others are neither read nor written"
+        )
     if request.collective in ROOTED:
         notes.append(
-            f"the format holds no root: these files are right for root {request.root or 0} only, and a runtime would "
+            f"the format holds no root: these files are right for root {request.actual_root} only, and a runtime would "
             "choose them for any root; load them in jobs whose root never changes"
         )
     if request.collective in (CollectiveName.GATHER, CollectiveName.SCATTER) and request.runtime == "msccl":

@@ -27,7 +27,7 @@ from synth.candidates import (
     worthwhile_counts,
 )
 from synth.chunks import chunk_counts, range_sizes
-from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.collective import SHARED, Collective, CollectiveName
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.paths import Path
@@ -92,9 +92,9 @@ class Plan:
     def collective(self, count: int) -> Collective:
         """The request's collective cut by `count` (per rank where ranks have shares)."""
         request, ranks = self.request, self.request.topology.num_ranks
-        root = (request.root or 0) if request.collective in ROOTED else None
+        root = request.actual_root
         shared = ranks if request.collective in SHARED else 1
-        return Collective(request.collective, ranks, count * shared, root)
+        return Collective(request.collective, ranks, count * shared, root, request.group)
 
     def instance(self, count: int, size_bytes: int) -> Instance:
         """The request's instance cut by `count` for a buffer size."""
@@ -197,7 +197,11 @@ class Plan:
         return plan
 
     def _roots_matter(self) -> bool:
-        """Whether an allreduce could be faster than one half and then the other, which reduce an equal share at every rank."""
+        """Whether an allreduce could be faster than one half and then the other, which reduce an equal share at every rank that
+        takes part: so it is where others may reduce, too.
+        """
+        if self.request.group is not None:
+            return True
         names = CollectiveName.REDUCE_SCATTER, CollectiveName.ALLGATHER
         ranks = self.request.topology.num_ranks
         halves = [bound_of(self.request.topology, Collective(name, ranks, ranks), self.paths) for name in names]
@@ -212,9 +216,16 @@ class Plan:
         return is_large(self.collective(1)) and self._boxes_at(size)
 
     def _known(self, size: int) -> list[Candidate]:
-        """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use."""
+        """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use and all ranks
+        take part.
+        """
         request = self.request
-        if request.strategy != "auto" or request.sketch is not None or self._boxed_alone(size):
+        if (
+            request.strategy != "auto"
+            or request.sketch is not None
+            or request.group is not None
+            or self._boxed_alone(size)
+        ):
             return []
         counts = self._counts(request.min_bytes)
         return [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msccl_xml.model import Algo
-from synth.collective import CollectiveName
+from synth.collective import ROOTED, CollectiveName
 from synth.sketch import Sketch
 from synth.topology import Topology
 
@@ -26,6 +26,8 @@ class Request:
     topology: Topology
     collective: CollectiveName
     root: int | None = None
+    group: tuple[int, ...] | None = None
+    """The ranks that take part, ascending, where not all do; the others may relay."""
     min_bytes: int
     max_bytes: int
     runtime: str = "msccl"
@@ -47,6 +49,13 @@ class Request:
     """Processes to use; the answer does not depend on it."""
     thorough: bool = False
     """Whether to try what is seldom best, too, as long as `time_limit_s` allows."""
+
+    @property
+    def actual_root(self) -> int | None:
+        """The root, the first rank that takes part where none is given; None where the collective has none."""
+        if self.collective not in ROOTED:
+            return None
+        return self.root if self.root is not None else (self.group or (0,))[0]
 
     @property
     def single_size(self) -> bool:
@@ -158,6 +167,7 @@ class Result:
     collective: CollectiveName
     topology: str
     ranks: int
+    group: tuple[int, ...] | None = field(default=None, kw_only=True)
     strategy: str
     files: tuple[FilePlan, ...]
     sizes: tuple[SizeRow, ...]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from msccl_xml.model import Algo, Buffer, Gpu, Step, StepType, Threadblock
 from synth.collective import Collective, CollectiveName
+from synth.group import group_attribute, group_of
 
 I, O, S = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
 
@@ -92,6 +93,20 @@ def relay_broadcast(proto: str = "Simple", c: int = 2) -> Algo:
     return algo_of("broadcast", c, gpus, proto, inplace=True, outofplace=True)
 
 
+def relayed_allreduce(proto: str = "Simple", c: int = 1) -> Algo:
+    """Of ranks 0 and 2 over rank 1, which takes no part; rank 3 is not needed at all."""
+    last = Threadblock(0, 1, 1, 0, (step("rrcs", (I, 0), (O, 0), c),))
+    relay = (
+        Threadblock(0, 2, 0, 0, (step("rcs", dst=(S, 0), count=c),)),
+        Threadblock(1, 0, 2, 0, (step("rcs", dst=(S, c), count=c),)),
+    )
+    first = Threadblock(0, 1, 1, 0, (step("s", (I, 0), count=c), step("r", dst=(O, 0), count=c)))
+    idle = Threadblock(0, -1, -1, 0, (step("cpy", (S, 0), (S, 0)),))
+    gpus = [Gpu(0, c, c, 0, (first,)), Gpu(1, c, c, 2 * c, relay), Gpu(2, c, c, 0, (last,)), Gpu(3, c, c, 1, (idle,))]
+    algo = algo_of("allreduce", c, gpus, proto, inplace=True, outofplace=True)
+    return replace(algo, extra=group_attribute((0, 2)))
+
+
 def alltoall(n: int = 3, proto: str = "Simple", c: int = 1) -> Algo:
     gpus = []
     for r in range(n):
@@ -146,7 +161,7 @@ def exchange_allgather(proto: str = "Simple", c: int = 2) -> Algo:
 
 def collective_of(algo: Algo, root: int | None = None) -> Collective:
     name = CollectiveName(algo.coll.replace("_", "-"))
-    return Collective(name, algo.ngpus, algo.nchunksperloop, root)
+    return Collective(name, algo.ngpus, algo.nchunksperloop, root, group_of(algo))
 
 
 def with_step(algo: Algo, gpu: int, tb: int, number: int, **changes: object) -> Algo:
@@ -180,6 +195,7 @@ RIGHT: dict[str, tuple[Algo, int | None]] = {
     "exchange-allgather": (exchange_allgather(), None),
     "relay-broadcast": (relay_broadcast(), 0),
     "relay-broadcast-1": (relay_broadcast("LL", 1), 0),
+    "relayed-allreduce": (relayed_allreduce(), None),
     "alltoall-2x2": (alltoall(2, "Simple", 2), None),
     "alltoall-3": (alltoall(3, "LL"), None),
     "reduce-scatter-2": (direct_reduce_scatter(2), None),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hypothesis import strategies as st
+
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.instance import Instance, Symmetry
 from synth.paths import find_paths
@@ -108,10 +110,17 @@ def instance_of(
     chunk_bytes: float = 1e6,
     *,
     root: int | None = None,
+    group: tuple[int, ...] | None = None,
     symmetries: tuple[Symmetry, ...] = (),
 ) -> Instance:
     """The collective on all of the topology's paths; `per_rank` chunks of a rank's share, or of the vector without shares."""
     kind = CollectiveName(name)
     chunks = per_rank * topology.num_ranks if kind in SHARED else per_rank
-    collective = Collective(kind, topology.num_ranks, chunks, root)
+    collective = Collective(kind, topology.num_ranks, chunks, root, group)
     return Instance(topology, collective, find_paths(topology), chunk_bytes, symmetries)
+
+
+def groups(num_ranks: int) -> st.SearchStrategy[tuple[int, ...] | None]:
+    """Who takes part: mostly all ranks, else two or more of them."""
+    some = st.sets(st.integers(0, num_ranks - 1), min_size=2).map(lambda ranks: tuple(sorted(ranks)))
+    return st.one_of(st.none(), some)

@@ -110,6 +110,8 @@ class Machine:
     def touched(self, block: int, action: Action) -> tuple[list[Any], list[Any]]:
         rank, one = self.where[block][0], action.step
         span = range(action.first, action.first + action.count)
+        if one.type in WRITES and one.dst_buffer != "s" and rank not in self.collective.members:
+            raise WrongError("writes a buffer of a rank that takes no part")
         reads = [self.cell(rank, action.tile, one.src_buffer, one.src_offset + k) for k in span if one.type in READS]
         writes = [self.cell(rank, action.tile, one.dst_buffer, one.dst_offset + k) for k in span if one.type in WRITES]
         return reads, writes
@@ -157,6 +159,8 @@ class Machine:
             values, fifos[key] = list(fifos[key][0]), fifos[key][1:]
             if len(values) != action.count:
                 raise WrongError("counts differ")
+        if kind == "cpy" and reads == writes:
+            return (*state[:block], state[block] + 1, *state[block + 1 :]), memory, fifos
         if kind in READS:
             if any(cell not in memory for cell in reads):
                 raise WrongError("reads what nobody wrote")

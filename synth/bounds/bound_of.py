@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from synth.bounds.cases import cases_of, pair_case
+from synth.bounds.cases import cases_of, farthest_us, pair_case
 from synth.bounds.ingress import partings
 from synth.bounds.machine import Machine
 from synth.bounds.oracle import Case, CutOracle
@@ -34,6 +34,7 @@ _MORE = 1e-6
 def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] | None = None) -> Bound:
     """What no algorithm over `paths` (those of `find_paths`, all of them) can beat; for allreduce see `Bound.any_us_per_byte`.
 
+    Where a group of the ranks takes part, the others are devices like switches, and only cuts are asked.
     Without `paths`, which are many on large machines, the bound is over the links that shortest paths cross, and has no cuts for
     small buffers. Raises NoAnswerError where some rank cannot reach another.
     """
@@ -41,7 +42,7 @@ def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] |
         return Bound(0.0, 0.0, "cut bound: nothing has to move")
     machine = Machine.of(topology, paths)
     oracle = CutOracle(machine)
-    latency = _latency_us(machine, collective)
+    latency = farthest_us(collective, machine.delays.distance)
     cases = [*cases_of(collective), *_box_cases(machine, collective)]
     worst = worst_cut(oracle, cases)
     if worst is None or worst.us_per_byte <= 0:
@@ -51,6 +52,8 @@ def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] |
     bound = Bound(latency, worst.us_per_byte, f"cut bound: what must get {cut_words(cut)}", cut=cut)
     if paths is not None and machine.num_ranks <= MOST_LATE:
         limits = late_limits(oracle, collective, _late_cases(machine, collective, cases), limits)
+    if collective.group is not None:
+        return _with_limits(bound, limits)
     match collective.name:
         case CollectiveName.ALLTOALL:
             bound, limits = _with_flow(machine, bound, limits)
@@ -66,9 +69,11 @@ def _box_cases(machine: Machine, collective: Collective) -> list[Case]:
     if collective.name is not CollectiveName.ALLTOALL or topology.num_nodes < 2:
         return []
     cases = []
-    for node in sorted({gpu.node for gpu in topology.gpus}):
-        inside = [rank for rank in range(ranks) if topology.node_of(rank) == node]
-        outside = [rank for rank in range(ranks) if topology.node_of(rank) != node]
+    for node in sorted({topology.node_of(rank) for rank in collective.members}):
+        inside = [rank for rank in sorted(collective.members) if topology.node_of(rank) == node]
+        outside = sorted(collective.members.difference(inside))
+        if not outside:
+            continue
         for here, there in ((inside, outside), (outside, inside)):
             gives = dict.fromkeys(here, Fraction(len(there), ranks))
             cases.append(Case(gives, dict.fromkeys(there, Fraction(len(here), ranks))))
@@ -79,8 +84,10 @@ def _late_cases(machine: Machine, collective: Collective, cases: Sequence[Case])
     """allreduce: what is farthest from each rank; the cases of its worst cut are all about rank 0."""
     if collective.name is not CollectiveName.ALLREDUCE:
         return cases
-    farthest = np.argmax(machine.delays.distance, axis=0)
-    return [pair_case(collective, int(src), dst) for dst, src in enumerate(farthest) if int(src) != dst]
+    ranks = sorted(collective.members)
+    farthest = np.argmax(machine.delays.distance[np.ix_(ranks, ranks)], axis=0)
+    pairs = [(ranks[int(place)], dst) for dst, place in zip(ranks, farthest, strict=True)]
+    return [pair_case(collective, src, dst) for src, dst in pairs if src != dst]
 
 
 def _with_flow(machine: Machine, bound: Bound, limits: list[Limit]) -> tuple[Bound, list[Limit]]:
@@ -181,13 +188,3 @@ def _replaced(bound: Bound, us_per_byte: float, what: str) -> Bound:
 def _link_names(machine: Machine, edges: Sequence[int]) -> tuple[str, ...]:
     links = (machine.topology.links[int(machine.links[edge])] for edge in edges)
     return tuple(f"{link.src}->{link.dst}" for link in links)
-
-
-def _latency_us(machine: Machine, collective: Collective) -> float:
-    """The longest shortest path, in alpha, that some chunk or contribution has to travel."""
-    distance = machine.delays.distance
-    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
-        distance = distance[[collective.root or 0], :]
-    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
-        distance = distance[:, [collective.root or 0]]
-    return float(distance.max())

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
+from synth.bounds.machine import Floats
 from synth.bounds.oracle import Case, evenly
 from synth.collective import Collective, CollectiveName
 
@@ -15,10 +18,10 @@ ONE = Fraction(1)
 
 def cases_of(collective: Collective) -> list[Case]:
     """The cases that together make the collective's cut bound."""
-    ranks, share = list(range(collective.num_ranks)), Fraction(1, collective.num_ranks)
+    ranks, share = sorted(collective.members), Fraction(1, collective.num_ranks)
     if len(ranks) < 2:
         return []
-    root = collective.root or 0
+    root = ranks[0] if collective.root is None else collective.root
     others = [rank for rank in ranks if rank != root]
     gathered = share * len(others)
     match collective.name:
@@ -37,8 +40,10 @@ def cases_of(collective: Collective) -> list[Case]:
         case CollectiveName.SCATTER:
             return [Case({root: gathered}, evenly(others, gathered))]
         case CollectiveName.ALLREDUCE:
-            # Whatever parts the ranks parts rank 0 from another, one way or the other.
-            return [case for rank in others for case in (Case({0: ONE}, {rank: ONE}), Case({rank: ONE}, {0: ONE}))]
+            # Whatever parts the ranks parts the first from another, one way or the other.
+            return [
+                case for rank in others for case in (Case({root: ONE}, {rank: ONE}), Case({rank: ONE}, {root: ONE}))
+            ]
 
 
 def pair_case(collective: Collective, src: int, dst: int) -> Case:
@@ -46,6 +51,16 @@ def pair_case(collective: Collective, src: int, dst: int) -> Case:
     shared = collective.name not in (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
     share = Fraction(1, collective.num_ranks) if shared else ONE
     return Case({src: share}, {dst: share})
+
+
+def farthest_us(collective: Collective, distance_us: Floats) -> float:
+    """The longest of the ways that some chunk or contribution has to travel; `distance_us[r, s]` is the least from rank r to s."""
+    givers = takers = sorted(collective.members)
+    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
+        givers = [collective.root or 0]
+    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
+        takers = [collective.root or 0]
+    return float(distance_us[np.ix_(givers, takers)].max())
 
 
 def _into(rank: int, ranks: list[int], share: Fraction) -> Case:

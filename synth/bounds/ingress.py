@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
+from synth.bounds.cases import farthest_us
 from synth.bounds.value import Bound
 from synth.collective import Collective, CollectiveName
 from synth.paths import Path, distances
@@ -37,14 +38,14 @@ def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Pa
                 us_per_byte = share / _bytes_per_us(topology, paths, ranks, reverse=reverse)
                 if us_per_byte > best * (1 + 1e-9):
                     best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
-    if collective.name is CollectiveName.ALLREDUCE and collective.num_ranks > 1:
+    if collective.name is CollectiveName.ALLREDUCE and collective.num_ranks > 1 and collective.group is None:
         for name, sets in partings(topology, paths):
             rate = sum(_bytes_per_us(topology, paths, ranks, reverse=False) for ranks in sets)
             us_per_byte = 2 * (len(sets) - 1) / rate
             if us_per_byte > best * (1 + 1e-9):
                 best = us_per_byte
                 what = f"limit of reducing each piece at one rank and broadcasting it: what must get into {name}"
-    return Bound(_latency_us(topology, collective, paths), best, what)
+    return Bound(_latency_us(collective, paths), best, what)
 
 
 def partings(topology: Topology, paths: Sequence[Path]) -> list[tuple[str, list[frozenset[int]]]]:
@@ -115,13 +116,8 @@ def _bytes_per_us(topology: Topology, paths: Sequence[Path], ranks: frozenset[in
     return float(flow.flow_value) * unit
 
 
-def _latency_us(topology: Topology, collective: Collective, paths: Sequence[Path]) -> float:
+def _latency_us(collective: Collective, paths: Sequence[Path]) -> float:
     """The longest shortest path, in alpha, that some chunk or contribution has to travel."""
     if collective.num_ranks == 1:
         return 0.0
-    distance = distances(collective.num_ranks, paths, [path.alpha_us for path in paths])
-    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
-        distance = distance[[collective.root or 0], :]
-    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
-        distance = distance[:, [collective.root or 0]]
-    return float(distance.max())
+    return farthest_us(collective, distances(collective.num_ranks, paths, [path.alpha_us for path in paths]))

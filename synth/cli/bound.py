@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from synth.cli import output, params
-from synth.cli.machine import MachineOptions, load_machine
+from synth.cli.machine import MachineOptions, group_in, load_machine
 from synth.cli.options import takes_machine
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.errors import InputError, SynthError, UsageError
+from synth.group import group_text
 
 if TYPE_CHECKING:
     from synth.bounds import Bound, Cut
@@ -34,6 +35,7 @@ class Options:
     machine: MachineOptions
     nodes: int | None
     ranks: tuple[int, ...] | None
+    group: tuple[int, ...] | None
     root: int | None
     size: int | None
     sizes: tuple[int, int] | None
@@ -46,6 +48,12 @@ class Options:
 @click.option("--topo", required=True, metavar="FILE|NAME", help="The machine: a file, or a name of `synth topo list`.")
 @click.option("--nodes", callback=params.whole_from(1), metavar="N", help="Copies of a one-node machine. [1]")
 @click.option("--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, in this order. [all]")
+@click.option(
+    "--group",
+    callback=params.group,
+    metavar="R,R-R,...",
+    help="Only these ranks take part; the others may relay. [all]",
+)
 @click.option("--root", type=int, metavar="RANK", help="The rank that is the root, where there is one. [0]")
 @click.option("--size", callback=params.size, metavar="SIZE", help="One buffer size, such as 64MB.")
 @click.option("--sizes", callback=params.size_range, metavar="LOW:HIGH", help="Doublings of a range. [1KB:1GB]")
@@ -77,8 +85,9 @@ def run(options: Options) -> None:
     if topology.num_ranks < 2:
         raise InputError(options.topo, "ranks", topology.num_ranks, "2 or more GPUs")
     name = CollectiveName(options.collective)
-    root = (options.root or 0) if name in ROOTED else options.root
-    collective = Collective(name, topology.num_ranks, topology.num_ranks, root)
+    group = group_in(options.group, topology)
+    root = options.root if options.root is not None or name not in ROOTED else (group or (0,))[0]
+    collective = Collective(name, topology.num_ranks, topology.num_ranks, root, group)
     try:
         paths = find_paths(topology) if topology.num_ranks <= MOST_WITH_PATHS else None
         found = bound_of(topology, collective, paths)
@@ -97,6 +106,7 @@ def _document(found: Bound, collective: Collective, topology: Topology, sizes: t
         "collective": str(collective.name),
         "topology": topology.name,
         "ranks": topology.num_ranks,
+        "group": collective.group,
         "root": collective.root,
         "algbw_GBps": found.algbw_GBps,
         "busbw_GBps": found.algbw_GBps * collective.busbw_factor(),
@@ -133,7 +143,8 @@ def _text(found: Bound, collective: Collective, topology: Topology, sizes: tuple
     """The limit, what sets it, and a line for each size."""
     from synth.units import format_size
 
-    rooted = "" if collective.root is None else f", root {collective.root}"
+    grouped = "" if collective.group is None else f", group {group_text(collective.group)}"
+    rooted = grouped + ("" if collective.root is None else f", root {collective.root}")
     busbw = found.algbw_GBps * collective.busbw_factor()
     lines = [
         f"{collective.name} on {topology.name}, {topology.num_ranks} ranks{rooted}",

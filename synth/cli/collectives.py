@@ -11,10 +11,11 @@ import click
 
 from synth.cli import output
 from synth.cli.machine import MAX_RANKS as MAX_RANKS
-from synth.cli.machine import MachineOptions, broken, copies, load_described, restricted
+from synth.cli.machine import MachineOptions, broken, copies, group_in, load_described, restricted
 from synth.cli.options import VerbCommand, option_groups
 from synth.collective import ROOTED, CollectiveName
 from synth.errors import CheckError, InputError, SynthError, UsageError
+from synth.group import group_text
 from synth.texts import read_text
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Options:
     machine: MachineOptions
     nodes: int | None
     ranks: tuple[int, ...] | None
+    group: tuple[int, ...] | None
     size: int | None
     sizes: tuple[int, int] | None
     root: int | None
@@ -163,10 +165,12 @@ def _request(
     from synth.pipeline import available_cores
     from synth.request import Request
 
+    group = group_in(options.group, topology)
     return Request(
         topology=topology,
         collective=collective,
-        root=_root(collective, options.root, topology),
+        root=_root(collective, options.root, topology, group),
+        group=group,
         min_bytes=sizes[0],
         max_bytes=sizes[1],
         runtime=options.runtime,
@@ -186,15 +190,23 @@ def _request(
     )
 
 
-def _root(collective: CollectiveName, root: int | None, topology: Topology) -> int | None:
-    """The root, 0 where none is given; InputError for one that is no rank, UsageError where the collective has none."""
+def _root(
+    collective: CollectiveName, root: int | None, topology: Topology, group: tuple[int, ...] | None
+) -> int | None:
+    """The root, the first rank that takes part where none is given; InputError for one that does not, UsageError where the
+    collective has none.
+    """
     if collective not in ROOTED:
         if root is not None:
             raise UsageError(f"--root: {collective} has no root")
         return None
     if root is not None and not 0 <= root < topology.num_ranks:
         raise InputError("--root", "", root, f"a rank from 0 to {topology.num_ranks - 1} of {topology.name}")
-    return root or 0
+    if group is None:
+        return root or 0
+    if root is not None and root not in group:
+        raise InputError("--root", "", root, f"a rank of --group {group_text(group)}")
+    return group[0] if root is None else root
 
 
 def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:

@@ -40,7 +40,8 @@ def _head(report: FileReport) -> str:
         return "no runtime that was asked loads it"
     low, high = header.min_bytes or 0, header.max_bytes
     upper = "without maxBytes" if high is None or high >= NO_LIMIT else f"maxBytes {format_size(high)}"
-    parts = f"{header.coll} on {header.ngpus} ranks, {header.proto}, {header.nchunksperloop} chunks"
+    group = "" if header.group is None else f" (of ranks {header.group} alone, which no runtime knows)"
+    parts = f"{header.coll} on {header.ngpus} ranks{group}, {header.proto}, {header.nchunksperloop} chunks"
     return f"{parts}, minBytes {format_size(low)}, {upper}"
 
 

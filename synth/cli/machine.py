@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from synth.cli import output
 from synth.errors import InputError
+from synth.group import group_text
 
 if TYPE_CHECKING:
     from synth.doubts import Imported
@@ -86,6 +87,16 @@ def broken(topology: Topology, options: MachineOptions) -> Topology:
     for what in options.without:
         topology = without(topology, what)
     return topology
+
+
+def group_in(group: tuple[int, ...] | None, topology: Topology) -> tuple[int, ...] | None:
+    """The ranks that take part, None where that is all of them; InputError for ranks that the machine lacks, or fewer than two."""
+    if group is None or group == tuple(range(topology.num_ranks)):
+        return None
+    if len(group) < 2 or group[-1] >= topology.num_ranks:
+        expected = f"2 or more ranks from 0 to {topology.num_ranks - 1} of {topology.name}"
+        raise InputError("--group", "", group_text(group), expected)
+    return group
 
 
 def restricted(topology: Topology, ranks: tuple[int, ...] | None) -> Topology:

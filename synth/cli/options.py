@@ -66,6 +66,12 @@ def _input_options(rooted: bool) -> list[click.Option]:
             "--ranks", callback=params.ranks, metavar="R,R,...", help="Only these GPUs, renumbered in this order. [all]"
         ),
         _option(
+            "--group",
+            callback=params.group,
+            metavar="R,R-R,...",
+            help="Only these ranks take part; the others are there to relay. [all]",
+        ),
+        _option(
             "--size", callback=params.size, metavar="SIZE", help="One file, for buffers of this size, such as 64MB."
         ),
         _option(

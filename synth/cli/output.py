@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from synth.errors import SynthError
+from synth.group import group_text
 from synth.units import format_size
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def print_summary(result: Result, paths: Sequence[str]) -> None:
 
 
 def _print_summary(console: Console, result: Result, paths: Sequence[str]) -> None:
-    head = f"{result.collective} on {result.topology}, {result.ranks} ranks, strategy {result.strategy}"
+    group = "" if result.group is None else f", group {group_text(result.group)}"
+    head = f"{result.collective} on {result.topology}, {result.ranks} ranks{group}, strategy {result.strategy}"
     console.print(head, style="bold", soft_wrap=True)
     for table in (_size_table(result), _file_table(result, paths), _stage_table(result)):
         console.print(table)

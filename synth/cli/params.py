@@ -11,6 +11,7 @@ from collections.abc import Callable
 import click
 
 from synth.errors import InputError
+from synth.group import parse_group
 from synth.units import parse_size, parse_size_range
 
 
@@ -42,6 +43,16 @@ def ranks(_context: click.Context, _option: click.Parameter, text: str | None) -
     if not all(_is_number(part) for part in parts):
         raise _bad(text, "rank numbers joined by commas, such as 0,2,5")
     return tuple(int(part) for part in parts)
+
+
+def group(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Rank numbers, of `0-3,5`, ascending."""
+    if text is None:
+        return None
+    ranks = parse_group(text)
+    if ranks is None:
+        raise _bad(text, "different rank numbers joined by commas, such as 0-3,5")
+    return ranks
 
 
 def whole_from(smallest: int) -> Callable[[click.Context, click.Parameter, str | None], int | None]:

@@ -20,6 +20,7 @@ def report_text(result: Result, paths: Sequence[str]) -> str:
         "collective": result.collective.value,
         "topology": result.topology,
         "ranks": result.ranks,
+        "group": result.group,
         "strategy": result.strategy,
         "files": [{"path": path, **_fields(plan)} for path, plan in zip(paths, result.files, strict=True)],
         "sizes": [{**_fields(row), "file": paths[row.file]} for row in result.sizes],

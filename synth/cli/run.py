@@ -138,6 +138,8 @@ def job_of(options: Options, processes: int | None = None) -> Job:
     promise = _promise(options, algo)
     if options.op != "sum" and not promise.combining:
         raise UsageError(f"--op: {promise.name} combines nothing")
+    if promise.group is not None:
+        _check_group(options)
     if not options.no_verify:
         _verify(options.file, algo, promise)
     low, high = (options.size, options.size) if options.size is not None else options.sizes or DEFAULT_SIZES
@@ -162,6 +164,16 @@ def job_of(options: Options, processes: int | None = None) -> Job:
         tile_bytes=options.tile,
         shake=options.shake,
     )
+
+
+def _check_group(options: Options) -> None:
+    """UsageError for what a file of some of the ranks cannot be asked."""
+    if options.op == "avg":
+        raise UsageError("--op: avg divides by all ranks, and in this file a group of them takes part")
+    if options.compare:
+        raise UsageError(
+            "--compare: torch's own collective is of all ranks, and in this file a group of them takes part"
+        )
 
 
 def _least(promise: Collective, element_bytes: int) -> int:
@@ -213,6 +225,7 @@ def _promise(options: Options, algo: Algo) -> Collective:
     from dataclasses import replace
 
     from synth.collective import Collective
+    from synth.group import group_of
     from synth.verify import VerifyError, infer_collective
 
     name = None if options.collective is None else CollectiveName(options.collective)
@@ -225,7 +238,7 @@ def _promise(options: Options, algo: Algo) -> Collective:
             return infer_collective(replace(algo, coll=name.value), root=options.root)
     except VerifyError as error:
         raise SynthError(f"{options.file}: {error.problem}") from None
-    return Collective(name, algo.ngpus, algo.nchunksperloop)
+    return Collective(name, algo.ngpus, algo.nchunksperloop, group=group_of(algo))
 
 
 def _verify(path: str, algo: Algo, promise: Collective) -> None:

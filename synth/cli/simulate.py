@@ -14,6 +14,7 @@ from synth.cli import output, params
 from synth.cli.machine import MachineOptions, load_machine
 from synth.cli.options import takes_machine
 from synth.errors import InputError, SynthError, UsageError
+from synth.group import group_text
 
 if TYPE_CHECKING:
     from msccl_xml.model import Algo
@@ -136,6 +137,10 @@ class Run:
             return cls(options, algo, topology, paths, collective, simulator, (), None)
         if collective is None:
             raise InputError(options.file, "coll", algo.coll, "a collective that baselines exist for, with --against")
+        if collective.group is not None:
+            raise InputError(
+                options.file, "group", group_text(collective.group), "all ranks, with --against: baselines are of all"
+            )
         rivals = Rivals(topology, collective.name, collective.root or 0, constants, paths, by_pair)
         return cls(options, algo, topology, paths, collective, simulator, against, rivals)
 

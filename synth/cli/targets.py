@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from synth.cli.atomic import check_writable
 from synth.errors import UsageError
+from synth.group import group_text
 from synth.request import FilePlan, Request
 from synth.units import format_size
 
@@ -79,6 +80,8 @@ def name_files(target: Target, request: Request, files: Sequence[FilePlan]) -> t
 def file_name(request: Request, min_bytes: int, max_bytes: int) -> str:
     """`allreduce-dgx1-1KB-128KB.xml`: letters, digits, dots and dashes only, the same for the same request."""
     parts = [request.collective.value, _safe(request.topology.name)]
+    if request.group is not None:
+        parts.append(_safe("group" + group_text(request.group).replace(",", ".")))
     if request.root is not None:
         parts.append(f"root{request.root}")
     # The first file may begin a little below what was asked for (`synth.chunks.moved_bytes`).

@@ -26,7 +26,7 @@ EVERY_RUNTIME = "all"
 class Verdict:
     """What became of one file: `reason` is None where it passed; `witness` are the lines that prove the reason.
 
-    `warning` is what would have failed it under `--strict`.
+    `warning` is what would have failed it under `--strict`; `group` the ranks that take part where not all do.
     """
 
     path: str
@@ -34,6 +34,7 @@ class Verdict:
     reason: str | None = None
     witness: tuple[str, ...] = ()
     warning: str | None = None
+    group: str | None = None
 
 
 @click.command(short_help="Check that files do what they claim.")
@@ -94,6 +95,7 @@ def judge(
     """
     from msccl_xml.errors import AlgoError, XmlError
     from msccl_xml.read import read_algo
+    from synth.group import group_text
     from synth.verify import VerifyError, infer_collective, verify_algo
 
     try:
@@ -118,16 +120,18 @@ def judge(
         return Verdict(path, False, _one_line(str(error)))
     except OSError as error:
         return Verdict(path, False, f"cannot be read: {error.strerror or error}")
-    return Verdict(path, True, warning=warning)
+    group = None if collective.group is None else group_text(collective.group)
+    return Verdict(path, True, warning=warning, group=group)
 
 
 def _named(algo: Algo, name: CollectiveName, root: int | None) -> Collective:
     """What the file is to do as the user says; a root that is not given is found as for a file that says so itself."""
+    from synth.group import group_of
     from synth.verify import infer_collective
 
     if name in ROOTED:
         return infer_collective(dataclasses.replace(algo, coll=name.value), root=root)
-    return Collective(name, algo.ngpus, algo.nchunksperloop)
+    return Collective(name, algo.ngpus, algo.nchunksperloop, group=group_of(algo))
 
 
 def _read(path: str) -> bytes:
@@ -141,6 +145,8 @@ def _tell(verdict: Verdict) -> None:
     """One line a file on standard output; what proves a failure on standard error."""
     output.print_result(f"OK   {verdict.path}" if verdict.ok else f"FAIL {verdict.path}: {verdict.reason}")
     output.print_lines([f"  {line}" for line in verdict.witness])
+    if verdict.group is not None:
+        output.print_lines([f"  of ranks {verdict.group} alone; the others relay"])
     if verdict.warning is not None:
         output.print_lines([f"  warning: {verdict.warning}"])
 

@@ -29,6 +29,7 @@ from synth.execute.layout import (
 )
 from synth.execute.program import Program, check_algo, compile_program
 from synth.execute.tensors import Operands, operands_of
+from synth.group import group_of
 
 if TYPE_CHECKING:
     import torch
@@ -123,6 +124,8 @@ class Collective:
         check_operation(op)
         if op != "sum" and self.promise.name not in COMBINING:
             raise InputError("op", "", op, f"sum, as {self.promise.name} combines nothing")
+        if op == "avg" and self.promise.group is not None:
+            raise InputError("op", "", op, "sum, as runtimes divide by all ranks, and a group of them takes part")
         return operands_of(self.promise, self.rank, output, given)
 
     def _run(self, operands: Operands, op: str, run: Callable[[Call], None]) -> None:
@@ -173,4 +176,4 @@ def promise_of(algo: Algo, source: str, collective: str | None, root: int | None
         raise InputError(source, "coll", spelled, "a collective (or say which): " + " ".join(CollectiveName))
     if name in ROOTED and root is None:
         raise InputError(source, "root", None, f"the rank that is the root of this {name}")
-    return Promise(name, algo.ngpus, algo.nchunksperloop, root if name in ROOTED else None)
+    return Promise(name, algo.ngpus, algo.nchunksperloop, root if name in ROOTED else None, group_of(algo))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from synth.collective import Collective, CollectiveName
 from synth.execute.arithmetic import finish_average, torch_type
-from synth.execute.layout import shape_of
+from synth.execute.layout import due_units, shape_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,9 @@ def make_input(collective: Collective, rank: int, unit: int, dtype: str, op: str
 
 
 def expected_output(collective: Collective, rank: int, unit: int, dtype: str, op: str, kind: str) -> torch.Tensor:
-    """What the rank has to end with, flat; in double precision and not rounded where `kind` is REAL."""
+    """What the rank has to end with, flat; in double precision and not rounded where `kind` is REAL. Of a group's collective, only
+    what `due` picks.
+    """
     import torch
 
     kept = torch_type(dtype)
@@ -50,7 +52,7 @@ def expected_output(collective: Collective, rank: int, unit: int, dtype: str, op
     sources = range(collective.num_ranks)
     if collective.combining:
         total: torch.Tensor | None = None
-        for source in sources:
+        for source in sorted(collective.members):
             each = make_input(collective, source, unit, dtype, op, kind).to(wide)
             total = each if total is None else _combine(total, each, op)
         assert total is not None
@@ -73,6 +75,16 @@ def expected_output(collective: Collective, rank: int, unit: int, dtype: str, op
                 first = rank * unit if collective.name is CollectiveName.ALLTOALL else 0
                 result[source * unit : (source + 1) * unit] = given[first : first + unit]
     return result
+
+
+def due(collective: Collective, rank: int, unit: int, output: torch.Tensor) -> torch.Tensor:
+    """What the collective fills of a rank's flat output."""
+    import torch
+
+    units = due_units(collective, rank)
+    if len(units) * unit == len(output):
+        return output
+    return torch.cat([output[:0], *(output[each * unit : (each + 1) * unit] for each in units)])
 
 
 def _combine(total: torch.Tensor, each: torch.Tensor, op: str) -> torch.Tensor:

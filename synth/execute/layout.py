@@ -57,6 +57,16 @@ def shape_of(collective: Collective, rank: int) -> Shape:
     return Shape(collective.input_chunks(rank) // unit, collective.output_chunks(rank) // unit)
 
 
+def due_units(collective: Collective, rank: int) -> tuple[int, ...]:
+    """The units of a rank's output that the collective fills: all, or those of the group that takes part."""
+    outputs = range(shape_of(collective, rank).outputs)
+    if collective.group is None:
+        return tuple(outputs)
+    if rank not in collective.members:
+        return ()
+    return collective.group if len(outputs) > 1 else tuple(outputs)
+
+
 def has_in_place(collective: Collective) -> bool:
     """Whether an in-place call of the collective exists at all."""
     return collective.name is not CollectiveName.ALLTOALL

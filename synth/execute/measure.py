@@ -14,7 +14,7 @@ from synth.collective import Collective as Promise
 from synth.collective import CollectiveName
 from synth.execute.api import Collective
 from synth.execute.arithmetic import element_bytes, torch_type
-from synth.execute.checks import EXACT, REAL, count_wrong, expected_output, make_input, poison
+from synth.execute.checks import EXACT, REAL, count_wrong, due, expected_output, make_input, poison
 from synth.execute.communicator import Communicator
 from synth.execute.layout import shape_of
 from synth.execute.native import native
@@ -107,7 +107,8 @@ class _Size:
         if not self.unit:
             return Measured(self.size, 0, remarks=("too small: not one element for each rank",))
         halves = {in_place: self._half(in_place) for in_place in self.collective.layouts}
-        native_us = self._native() if self.job.check or self.job.rival else None
+        like = self.promise.group is None and (self.job.check or self.job.rival)
+        native_us = self._native() if like else None
         return Measured(
             self.size,
             self.unit,
@@ -140,10 +141,11 @@ class _Size:
             self.collective(tensors.output, tensors.input, self.job.op)
             if tensors.output is not None:
                 arguments = (self.promise, self.rank, self.unit, self.job.dtype, self.job.op, kind)
-                expected = expected_output(*arguments)
-                wrong += count_wrong(tensors.output, expected, self.promise.num_ranks, self.job.op, kind)
+                found, expected = (due(*arguments[:3], each) for each in (tensors.output, expected_output(*arguments)))
+                wrong += count_wrong(found, expected, self.promise.num_ranks, self.job.op, kind)
             if kind == REAL and self.promise.name is CollectiveName.ALLREDUCE and tensors.output is not None:
-                self.differing |= len(set(self.session.exchange(_digest(tensors.output)))) > 1
+                digest = _digest(tensors.output) if self.rank in self.promise.members else None
+                self.differing |= len(set(self.session.exchange(digest)) - {None}) > 1
         return sum(self.session.exchange(wrong))
 
     def _tensors(self, in_place: bool) -> _Tensors:

@@ -14,6 +14,7 @@ from msccl_xml.limits import coll_spelling
 from msccl_xml.model import Algo, Buffer, Gpu, Step, StepType, Threadblock
 from msccl_xml.write import MAX_NAME, safe_name
 from synth.collective import Collective
+from synth.group import group_attribute
 from synth.lowering.buffers import Layout, Slot
 from synth.lowering.deadlock import Waits
 from synth.lowering.operations import Lane, Operation
@@ -72,6 +73,7 @@ def emit(target: Target, programs: list[Program], waits: list[Waits], width: int
         outofplace=target.outofplace,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
+        extra=group_attribute(target.collective.group),
     )
 
 
@@ -92,7 +94,7 @@ def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, 
         id=rank,
         input_chunks=instances * (collective.chunks if whole else collective.input_chunks(rank)),
         output_chunks=instances * (collective.chunks if whole else collective.output_chunks(rank)),
-        scratch_chunks=instances * len(scratch),
+        scratch_chunks=instances * len(scratch) or int(rank not in collective.members),
         threadblocks=blocks,
     )
 
@@ -185,8 +187,11 @@ def _step(operation: Operation, part: _Part, needs: list[tuple[int, int]], await
 def _idle_threadblock(target: Target, rank: int) -> Threadblock:
     """For a rank that has nothing to do, as no kernel is launched without a threadblock: it copies a chunk onto itself.
 
-    Only in-place programs have such ranks, so the chunk is the rank's own result.
+    Of ranks that take part only those of in-place programs are such, so the chunk is the rank's own result; else it is scratch.
     """
+    if rank not in target.collective.members:
+        step = Step(StepType.COPY, Buffer.SCRATCH, 0, Buffer.SCRATCH, 0)
+        return Threadblock(id=0, send=-1, recv=-1, channel=0, steps=(step,))
     layout = Layout(target.collective, True, target.coll == "custom")
     empty = target.collective.output_chunks(rank) == 0
     slot = layout.canonical(rank, Slot(Buffer.INPUT if empty else Buffer.OUTPUT, 0))

@@ -78,20 +78,29 @@ def list_operations(
 
 
 def _pieces(layout: Layout, message: Message, storage: Storage) -> list[tuple[int, ...]]:
-    """Cut the message where an address on either side does not go on, or a step would be too long."""
-    tables = [storage.read, storage.write, *((storage.local, storage.total) if message.reduce else ())]
+    """Cut the message where an address on either side does not go on, where adding ends or begins, or a step would be too long."""
+    tables = [storage.read, storage.write, storage.local, storage.total]
     pieces: list[list[int]] = []
     for chunk in message.chunks:
         last = pieces[-1][-1] if pieces else None
         if (
             last is not None
             and len(pieces[-1]) < MAX_COUNT
-            and all(layout.follows(table[message.index, chunk], table[message.index, last]) for table in tables)
+            and all(_goes_on(layout, table, (message.index, last), (message.index, chunk)) for table in tables)
         ):
             pieces[-1].append(chunk)
         else:
             pieces.append([chunk])
     return [tuple(piece) for piece in pieces]
+
+
+def _goes_on(
+    layout: Layout, table: Mapping[tuple[int, int], Slot], last: tuple[int, int], after: tuple[int, int]
+) -> bool:
+    """Whether one chunk's slot lies behind another's, or neither has one."""
+    if last in table and after in table:
+        return layout.follows(table[after], table[last])
+    return (last in table) == (after in table)
 
 
 def _push(
@@ -111,13 +120,14 @@ def _push(
 def _pop(
     message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
 ) -> Operation:
+    local = storage.local.get((message.index, chunks[0]))
     return Operation(
         rank=message.dst,
         position=(order.pop_at[message.index], piece[1]),
-        type=StepType.RECV_REDUCE_COPY if message.reduce else StepType.RECV,
+        type=StepType.RECV if local is None else StepType.RECV_REDUCE_COPY,
         chunks=chunks,
         lane=Lane(message.channel, message.src, -1),
-        src=storage.local[message.index, chunks[0]] if message.reduce else None,
+        src=local,
         dst=storage.write[message.index, chunks[0]],
         pops=piece,
     )

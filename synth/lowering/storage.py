@@ -72,7 +72,7 @@ class Storage:
     write: dict[tuple[int, int], Slot] = field(default_factory=dict)
     """where a pop stores what it receives"""
     local: dict[tuple[int, int], Slot] = field(default_factory=dict)
-    """where a reducing pop finds the rank's own value"""
+    """where a reducing pop finds the rank's own value; not there for the first contribution to a relay, which has none"""
     total: dict[tuple[int, int], Slot] = field(default_factory=dict)
     """where it leaves the sum"""
 
@@ -116,8 +116,12 @@ class _Walk:
                 self.home[message.dst, chunk] = slot
         self.clock[message.src] += 1
         for chunk in message.chunks:
-            spent = message.reduce or self.last_use[message.src, chunk] == now
-            self._free(message.src, self.held.get((message.src, chunk)) if spent else None)
+            if message.reduce or self.last_use[message.src, chunk] == now:
+                self._free(message.src, self.held.get((message.src, chunk)))
+            if message.reduce:
+                # What comes back to a relay is another value, which lies wherever there is room then.
+                self.held.pop((message.src, chunk), None)
+                self.home.pop((message.src, chunk), None)
 
     def pop(self, message: Message, now: int) -> None:
         """A message arrives: it is stored, or added to what the rank has."""
@@ -126,7 +130,7 @@ class _Walk:
         for chunk in message.chunks:
             key = message.index, chunk
             there = self.storage.write[key]
-            if message.reduce:
+            if message.reduce and self._has(rank, chunk):
                 local = self.storage.local[key] = self._value(rank, chunk)
                 total = self.storage.total[key] = self._total(message, chunk)
                 for slot in (local, there):
@@ -146,6 +150,9 @@ class _Walk:
         there = self.layout.destination(message.dst, chunk)
         onto = there is not None and self.sums.get((message.index, chunk)) is Sum.ONTO_RESULT
         return there if onto and there is not None else self.storage.write[message.index, chunk]
+
+    def _has(self, rank: int, chunk: int) -> bool:
+        return (rank, chunk) in self.held or self.layout.source(rank, chunk) is not None
 
     def _value(self, rank: int, chunk: int) -> Slot:
         slot = self.held.get((rank, chunk)) or self.layout.source(rank, chunk)

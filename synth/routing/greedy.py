@@ -160,7 +160,11 @@ class _Run:
         open_rows = self.has[:, src] & np.isinf(self.at_us[:, dst])
         target = np.where(self.single, tables.target, dst)
         closer = tables.distance_us[dst, target] < tables.distance_us[src, target] - _SAME_MOMENT_US
-        rows = np.flatnonzero(open_rows & np.where(self.single, closer, tables.wanted[:, dst]))
+        helped = open_rows & np.where(self.single, closer, tables.wanted[:, dst])
+        relayed = open_rows & ~self.single & ~tables.wanted[:, dst]
+        if relayed.any():
+            helped[relayed] = self._nearer(np.flatnonzero(relayed), dst)
+        rows = np.flatnonzero(helped)
         if len(rows) == 0:
             return None
         latency = float(tables.latency_us[path])
@@ -170,8 +174,19 @@ class _Run:
                 return None
         rarity = np.isfinite(self.at_us[rows]).sum(axis=1)
         to_go = tables.distance_us[dst, target[rows]]
+        # What a relay gets may serve nobody in the end: what somebody wants goes first.
+        rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)
         score = np.where(self.single[rows], -to_go, rarity) + 0.5 * self.noise[rows, dst]
         return int(rows[np.argmin(score)])
+
+    def _nearer(self, rows: NDArray[np.int64], dst: int) -> Bools:
+        """Whether a rank that does not want the chunk is nearer to one that does, and has not been sent it, than all that have."""
+        distance = self.tables.distance_us
+        sent = np.isfinite(self.at_us[rows])
+        lacking = self.tables.wanted[rows] & ~sent
+        nearest = np.where(sent[:, :, None], distance[None], np.inf).min(axis=1)
+        nearer: Bools = (lacking & (distance[dst] < nearest - _SAME_MOMENT_US)).any(axis=1)
+        return nearer
 
     def _worth(self, rows: NDArray[np.int64], src: int, dst: int, latency: float, now: float) -> Bools:
         """Whether no other way brings the chunk much sooner: from another holder, or from here over other ranks."""

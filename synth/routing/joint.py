@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack, vstack
 
+from synth.collective import Collective
 from synth.errors import CheckError
 from synth.instance import Instance
 from synth.ir import Message, Routing, Schedule, Transfer
@@ -72,7 +73,7 @@ class JointRouting:
     def __call__(self, instance: Instance) -> Joint:
         """Owners and trees for all chunks of an allreduce instance."""
         halves = _Halves.of(instance)
-        master = _Master(halves, instance.num_ranks, instance.collective.chunks)
+        master = _Master(halves, instance.num_ranks, instance.collective)
         master.solve_until(self.rounds, self.shallow_rounds, self.gap)
         owned = master.dealt()
         packing = _packing(master, owned, instance.num_ranks)
@@ -140,9 +141,11 @@ class _Halves(Network):
 class _Master:
     """The master program: trees so far, how many chunks each carries, and what the prices prove (eq. 17 with free roots)."""
 
-    def __init__(self, halves: _Halves, ranks: int, chunks: int) -> None:
-        self.halves, self.ranks, self.chunks = halves, ranks, chunks
-        everyone = [frozenset(range(first, first + ranks)) for first in (0, ranks)]
+    def __init__(self, halves: _Halves, ranks: int, collective: Collective) -> None:
+        self.halves, self.ranks, self.chunks = halves, ranks, collective.chunks
+        # Trees to some of the ranks are cheap, not cheapest, and so prove nothing.
+        self.proves = collective.group is None
+        everyone = [frozenset(first + rank for rank in collective.members) for first in (0, ranks)]
         self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
         self.trees: dict[tuple[int, Tree], Floats] = {}
         self.depths: dict[tuple[int, Tree], float] = {}
@@ -214,7 +217,7 @@ class _Master:
             return added
         slip = tie * 2 * self.ranks * self.chunks
         pair = float((cost[: self.ranks] + cost[self.ranks :]).min())
-        if abs(prices.sum() - 1) < 1e-9:
+        if self.proves and abs(prices.sum() - 1) < 1e-9:
             self.bound_us = max(self.bound_us, pair * self.chunks - slip)
         return added
 

@@ -8,6 +8,7 @@ from msccl_xml.limits import RUNTIMES
 from msccl_xml.model import Algo
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError
+from synth.group import group_of
 from synth.verify.errors import VerifyError
 from synth.verify.extent import check_extent
 from synth.verify.verify import verify_algo
@@ -21,7 +22,8 @@ _FROM_ROOT = frozenset({CollectiveName.BROADCAST, CollectiveName.SCATTER})
 
 
 def infer_collective(algo: Algo, root: int | None = None) -> Collective:
-    """The collective that `algo` claims to be: from `coll`, for `custom` from its name; and its root if it has one.
+    """The collective that `algo` claims to be: from `coll`, for `custom` from its name; its group from its attribute; and its root
+    if it has one.
 
     The root is `root` if given, else the only rank from which all others (to which all others) are connected, else
     the first of those for which the algorithm verifies. InputError says what to pass where none of this decides.
@@ -32,13 +34,14 @@ def infer_collective(algo: Algo, root: int | None = None) -> Collective:
         raise VerifyError(
             f"nchunksperloop is {algo.nchunksperloop}, {name} over {algo.ngpus} gpus needs a multiple of {algo.ngpus}"
         )
+    group = group_of(algo)
     if name not in ROOTED or root is not None:
-        return Collective(name, algo.ngpus, algo.nchunksperloop, root)
-    candidates = _possible_roots(algo, name)
+        return Collective(name, algo.ngpus, algo.nchunksperloop, root, group)
+    candidates = _possible_roots(algo, name, group or tuple(range(algo.ngpus)))
     if len(candidates) == 1:
-        return Collective(name, algo.ngpus, algo.nchunksperloop, candidates[0])
+        return Collective(name, algo.ngpus, algo.nchunksperloop, candidates[0], group)
     for candidate in candidates:
-        collective = Collective(name, algo.ngpus, algo.nchunksperloop, candidate)
+        collective = Collective(name, algo.ngpus, algo.nchunksperloop, candidate, group)
         if _verifies(algo, collective):
             return collective
     raise InputError("--root", "", None, f"the root of this {name}: the file does not tell it")
@@ -55,8 +58,8 @@ def _infer_name(algo: Algo) -> CollectiveName:
     return name
 
 
-def _possible_roots(algo: Algo, name: CollectiveName) -> list[int]:
-    """The ranks that are connected with all others in the direction that the collective needs."""
+def _possible_roots(algo: Algo, name: CollectiveName, group: tuple[int, ...]) -> list[int]:
+    """The ranks of the group that are connected with all others of it in the direction that the collective needs."""
     onward: dict[int, set[int]] = {gpu.id: set() for gpu in algo.gpus}
     for gpu, tb, _, step in algo.steps():
         if step.type.sends and tb.send in onward:
@@ -64,7 +67,7 @@ def _possible_roots(algo: Algo, name: CollectiveName) -> list[int]:
                 onward[gpu.id].add(tb.send)
             else:
                 onward[tb.send].add(gpu.id)
-    return [rank for rank in sorted(onward) if len(_reached(onward, rank)) == algo.ngpus]
+    return [rank for rank in group if rank in onward and _reached(onward, rank).issuperset(group)]
 
 
 def _reached(onward: dict[int, set[int]], start: int) -> set[int]:

@@ -113,14 +113,17 @@ def _scratch(algo: Algo, rank: int, start: int) -> range:
     return range(start, start + min(chunks, MAX_CHUNKS))
 
 
-def check_bounds(program: Program, layout: Layout, *, const_input: bool) -> None:
-    """Every step stays within the buffers that the call really has; `const_input`: and leaves the send buffer alone.
+def check_bounds(program: Program, layout: Layout, members: frozenset[int], *, const_input: bool) -> None:
+    """Every step stays within the buffers that the call really has, and writes only those of `members`, the ranks that take part;
+    `const_input`: and leaves the send buffer alone.
 
     The parsers compare offsets with the chunk counts of the file only, and NCCL's send buffer is const.
     """
     for ref in (ref for steps in program for ref in steps):
         step, memory = ref.step, layout.ranks[ref.gpu]
         if step.type.writes_dst:
+            if step.dst_buffer is not Buffer.SCRATCH and ref.gpu not in members:
+                raise VerifyError(f"writes a buffer of gpu {ref.gpu}, which takes no part", (f"  {ref}",))
             if const_input and step.dst_buffer is Buffer.INPUT and not layout.in_place:
                 raise VerifyError("writes the send buffer of an out-of-place call", (f"  {ref}",))
             _check_range(ref, memory, layout, step.dst_buffer, step.dst_offset)

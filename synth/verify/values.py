@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from msccl_xml.model import Buffer, StepType
+from msccl_xml.model import Buffer, Step, StepType
 from synth.collective import Collective
 from synth.verify.errors import VerifyError
 from synth.verify.graph import Graph, StepRef
@@ -119,6 +119,8 @@ class _Run:
         graph, add = self._graph, self.expressions.add
         ref, first, count = graph.refs[event], graph.first[event], graph.count[event]
         step, memory = ref.step, self._layout.ranks[ref.gpu]
+        if _does_nothing(step):
+            return
         values: list[int] = self._messages.pop(graph.message[event]) if step.type.receives else []
         if step.type.reads_src:
             local = self._read(ref, memory.address(step.src_buffer, step.src_offset) + first, count)
@@ -152,6 +154,11 @@ class _Run:
             problem = f"gpu {ref.gpu} reads {name}, which nobody wrote when called {self._layout}"
             raise VerifyError(problem, (f"  {ref}",))
         return values
+
+
+def _does_nothing(step: Step) -> bool:
+    """Whether it copies onto itself, whatever is there: what a rank without work has, as each needs a step."""
+    return step.type is StepType.COPY and (step.src_buffer, step.src_offset) == (step.dst_buffer, step.dst_offset)
 
 
 def _initial_memory(expressions: Expressions, layout: Layout, collective: Collective) -> list[list[int]]:

@@ -35,7 +35,7 @@ def verify_algo(algo: Algo, collective: Collective, *, runtime: str = "msccl", s
     layouts = layouts_of(algo, collective)
     fused = _fused(algo) if algo.proto == "Simple" else {}
     for layout in layouts:
-        check_bounds(list_program(algo), layout, const_input=strict)
+        check_bounds(list_program(algo), layout, collective.members, const_input=strict)
     for granularity in granularities(algo, runtime):
         graph = build_graph(algo, granularity)
         order = order_events(graph)

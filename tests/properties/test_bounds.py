@@ -48,9 +48,11 @@ def machines(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
     return Topology("drawn", tuple(devices), tuple(links))
 
 
-def collective_of(name: CollectiveName, ranks: int, root: int, per_rank: int = 1) -> Collective:
+def collective_of(
+    name: CollectiveName, ranks: int, root: int, per_rank: int = 1, group: tuple[int, ...] | None = None
+) -> Collective:
     chunks = per_rank * ranks if name in SHARED else per_rank
-    return Collective(name, ranks, chunks, root if name in ROOTED else None)
+    return Collective(name, ranks, chunks, root if name in ROOTED else None, group)
 
 
 def brute_force(topology: Topology, collective: Collective) -> float:
@@ -120,6 +122,20 @@ def copies_us_per_byte(topology: Topology, name: CollectiveName) -> float:
     answer = linprog(cost, np.vstack([load, need]), rhs, weights, [1.0], bounds=[*bounds, (0, None)])
     assert answer.status == 0
     return float(answer.fun / (width * 1e3))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "alltoall"])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_the_cut_of_a_group_is_the_worst_of_all(name: CollectiveName, data: st.DataObject) -> None:
+    topology = data.draw(machines())
+    group = tuple(sorted(data.draw(st.sets(st.integers(0, topology.num_ranks - 1), min_size=2))))
+    collective = collective_of(name, topology.num_ranks, data.draw(st.sampled_from(group)), group=group)
+    paths = find_paths(topology)
+    found = bound_of(topology, collective, paths)
+    assert found.us_per_byte == pytest.approx(brute_force(topology, collective), rel=1e-9)
+    solution = STAGES(Instance(topology, collective, paths, 3e5), strategy("greedy", StrategyOptions()))
+    assert solution.schedule.makespan_us >= found.time_us(3e5 * collective.chunks) * (1 - 1e-9)
 
 
 @settings(max_examples=40)

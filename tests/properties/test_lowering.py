@@ -40,8 +40,10 @@ def instances(draw: st.DrawFn) -> Instance:
     """A collective on a small machine, with few or many small or large chunks."""
     machine = draw(st.sampled_from(MACHINES))
     name = draw(st.sampled_from(CollectiveName))
-    root = draw(st.integers(0, machine.num_ranks - 1)) if name in ROOTED else None
-    return graphs.instance_of(machine, name, draw(st.integers(1, 6)), draw(st.sampled_from([1e2, 1e6])), root=root)
+    group = draw(graphs.groups(machine.num_ranks))
+    root = draw(st.sampled_from(group or range(machine.num_ranks))) if name in ROOTED else None
+    chunks, chunk_bytes = draw(st.integers(1, 6)), draw(st.sampled_from([1e2, 1e6]))
+    return graphs.instance_of(machine, name, chunks, chunk_bytes, root=root, group=group)
 
 
 @st.composite

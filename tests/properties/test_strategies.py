@@ -16,7 +16,7 @@ from synth.solve import Solution, Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.timing import TOLERANCE_US, busiest_link_us, check_routing, check_schedule
 from synth.topology import Topology
-from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
+from tests.graphs import full, groups, instance_of, line, mesh, ring, star, two_boxes
 
 SMALL = (line(2), ring(3), line(3), star(3), full(3), two_boxes(line(1)), two_boxes(line(2)), ring(4))
 LARGER = (*SMALL, line(5), mesh(2, 3), star(6), full(5), two_boxes(full(3)), two_boxes(star(2), (0, 1)), ring(6))
@@ -32,9 +32,10 @@ STAGES = Stages(scheduling=Scheduling(exact=MilpScheduling(solve=SolveOptions(no
 def instances(draw: st.DrawFn, name: CollectiveName, machines: tuple[Topology, ...], most_chunks: int) -> Instance:
     """The collective on one of the machines, with chunks from all alpha to all bandwidth."""
     topology = draw(st.sampled_from(machines))
-    root = draw(st.integers(0, topology.num_ranks - 1)) if name in ROOTED else None
+    group = draw(groups(topology.num_ranks))
+    root = draw(st.sampled_from(group or range(topology.num_ranks))) if name in ROOTED else None
     chunk_bytes = draw(st.sampled_from([16.0, 1e4, 3e5, 4e6]))
-    return instance_of(topology, name, draw(st.integers(1, most_chunks)), chunk_bytes, root=root)
+    return instance_of(topology, name, draw(st.integers(1, most_chunks)), chunk_bytes, root=root, group=group)
 
 
 def check(solution: Solution) -> None:

@@ -59,7 +59,7 @@ def test_one_bad_file_fails_all_but_each_is_told(files: Path, capsys: pytest.Cap
 def test_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "good.xml", "bad.xml", "--json"]) == 1
     good, bad = json.loads(capsys.readouterr().out)["files"]
-    assert good == {"path": "good.xml", "ok": True, "reason": None, "witness": [], "warning": None}
+    assert good == {"path": "good.xml", "ok": True, "reason": None, "witness": [], "warning": None, "group": None}
     assert (bad["path"], bad["ok"]) == ("bad.xml", False)
     assert bad["reason"]
     assert bad["witness"]

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from synth.execute.arithmetic import OPERATIONS, TYPES
-from tests.algos import RIGHT, collective_of, direct_gather, ring_allreduce
+from tests.algos import RIGHT, collective_of, direct_gather, relayed_allreduce, ring_allreduce, with_step
 from tests.pools import assert_right, job, run
 
 #: Bytes: less than a tile, several tiles, and one that is a multiple of nothing.
@@ -35,6 +35,16 @@ def test_types_and_operations(dtype: str, op: str) -> None:
 def test_a_gather_is_right() -> None:
     algo = direct_gather(3, root=1)
     assert_right(run(job(algo, collective_of(algo, 1), *SIZES)))
+
+
+def test_what_a_group_gets_is_looked_at() -> None:
+    wrong = with_step(relayed_allreduce(c=2), 1, 1, 0, count=1)
+    wrong = with_step(with_step(wrong, 0, 0, 1, count=1), 2, 0, 0, count=1)
+    short = with_step(with_step(wrong, 0, 0, 0, count=1), 1, 0, 0, count=1)
+    [row] = run(job(short, collective_of(short), 4000))
+    assert row.out_of_place is not None
+    # Half of the vector never gets to ranks 0 and 2.
+    assert row.out_of_place.wrong == 2 * 500
 
 
 def test_a_size_that_the_chunks_do_not_divide_is_padded_and_said_so() -> None:

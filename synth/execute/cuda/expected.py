@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from synth.collective import CollectiveName
 from synth.execute.cuda.abi import DataType, ReduceOp
 from synth.execute.cuda.call import Call
+from synth.execute.layout import due_units
 
 Vectors = list[NDArray[Any] | None]
 #: bfloat16 is the upper half of float32.
@@ -36,11 +37,12 @@ def example_inputs(call: Call, seed: int = 0) -> Vectors:
 
 
 def expected_outputs(call: Call, inputs: Vectors) -> Vectors:
-    """The output of every rank, None where it has none."""
+    """The output of every rank, None where it has none. Of a group's collective, only what `due_units` names has to be so."""
     given = [None if vector is None else decode(vector, call.dtype) for vector in inputs]
     name, share, ranks = call.collective.name, call.share, range(call.collective.num_ranks)
     if call.collective.combining:
-        total = encode(_combined(call, [vector for vector in given if vector is not None]), call.dtype)
+        members = sorted(call.collective.members)
+        total = encode(_combined(call, [vector for rank in members if (vector := given[rank]) is not None]), call.dtype)
         if name is CollectiveName.ALLREDUCE:
             return [total for _ in ranks]
         if name is CollectiveName.REDUCE:
@@ -63,9 +65,11 @@ def expected_outputs(call: Call, inputs: Vectors) -> Vectors:
 def wrong_elements(call: Call, outputs: Vectors, expected: Vectors) -> int:
     """Elements that are not what they have to be."""
     wrong = 0
-    for found, wanted in zip(outputs, expected, strict=True):
+    for rank, (found, wanted) in enumerate(zip(outputs, expected, strict=True)):
         if wanted is not None:
-            wrong += wanted.size if found is None else int(np.count_nonzero(found != wanted))
+            due = list(due_units(call.collective, rank))
+            rows = wanted.reshape(-1, call.share)[due]
+            wrong += rows.size if found is None else int(np.count_nonzero(found.reshape(-1, call.share)[due] != rows))
     return wrong
 
 

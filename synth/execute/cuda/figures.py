@@ -126,7 +126,8 @@ def _differs(prepared: Prepared, limit_s: float) -> bool:
     draws = [np.random.default_rng((rank, call.share)) for rank in range(call.collective.num_ranks)]
     prepared.write([encode(draw.uniform(0.5, 1.5, call.share), call.dtype) for draw in draws])
     prepared.run(limit_s=limit_s)
-    return len({vector.tobytes() for vector in prepared.read() if vector is not None}) > 1
+    read = prepared.read()
+    return len({vector.tobytes() for rank in call.collective.members if (vector := read[rank]) is not None}) > 1
 
 
 def _limit(runner: Runner, call: Call, halves: dict[bool, Half]) -> tuple[str, ...]:
