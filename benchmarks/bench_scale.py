@@ -30,7 +30,12 @@ GB = 1 << 30
 BOXES = (1, 2, 4, 8, 16, 32, 64)
 #: Boxes beyond this are asked for their bound alone.
 MOST_BOXES = 32
-COLLECTIVES = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE)
+COLLECTIVES = (
+    CollectiveName.ALLGATHER,
+    CollectiveName.REDUCE_SCATTER,
+    CollectiveName.ALLREDUCE,
+    CollectiveName.ALLTOALL,
+)
 
 
 class Cost(NamedTuple):

@@ -72,7 +72,7 @@ class Builder:
     def boxed(self, collective: Collective, buffer_bytes: float, pattern: str) -> tuple[Instance, Boxes] | None:
         """The instance of a collective on a cluster of equal boxes that share no link, with the paths that a pattern of
         boxes needs and the rotation of boxes for a symmetry; None where the machine is no such cluster. `pattern` is one of
-        `synth.routing.hierarchy.PATTERNS`.
+        `synth.routing.hierarchy.PATTERNS`, or `DIRECT`.
         """
         self._check(collective)
         if collective.group is not None:

@@ -31,12 +31,14 @@ JOINT = "joint"
 _MOST_JOINT_RANKS = 32
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
-HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling"}
+HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hierarchy-direct": "direct"}
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
 MAX_BOXED_TRANSFERS = 140_000
 #: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
 _FINEST_BOXED = 8
+#: The same where every chunk has one destination.
+_FINEST_ACROSS = 4
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
 #: And so many of the finest that are worth their transfers, for packings.
@@ -296,7 +298,11 @@ def hierarchy_candidates(
     few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
     """
     name, ranks = instance.collective.name, instance.num_ranks
-    if name not in _HIERARCHICAL or strategy not in ("auto", "hierarchy"):
+    if strategy not in ("auto", "hierarchy"):
+        return []
+    if name is CollectiveName.ALLTOALL:
+        return _across_boxes(instance, counts, buffer_bytes)
+    if name not in _HIERARCHICAL:
         return []
     if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
         finest, *others = _large_cuts(instance, counts, buffer_bytes)
@@ -318,6 +324,18 @@ def hierarchy_candidates(
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
     tried = [*doubling, *rings] if len(worth) == 1 else [*rings, *doubling]
     return [Candidate(each, count, buffer_bytes) for each, count in tried]
+
+
+def _across_boxes(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """alltoall over equal boxes: whole shares, which many connections carry side by side, and finer ones that are worth it."""
+    finer = [
+        count
+        for count in counts
+        if transfers_of(with_count(instance.collective, count)) <= MAX_TRANSFERS
+        and _worth_cutting(instance, count, buffer_bytes)
+    ]
+    tried = dict.fromkeys((counts[0], *[count for count in finer if count <= _FINEST_ACROSS][-1:]))
+    return [Candidate("hierarchy-direct", count, buffer_bytes) for count in tried]
 
 
 def interpreted_candidates(

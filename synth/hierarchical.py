@@ -18,7 +18,8 @@ from synth.interpreted import as_described, as_interpreted
 from synth.ordering import Ordering, Rounds
 from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
-from synth.routing.hierarchy import HierarchyRouting
+from synth.routing.across import AcrossRouting
+from synth.routing.hierarchy import DIRECT, HierarchyRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
 from synth.strategies import over_few_ways
@@ -34,7 +35,7 @@ def hierarchical(
     instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring", view: str | None = None
 ) -> Solution:
     """The solution of an instance on a cluster of equal boxes; `stages` are those after routing, `pattern` is one of
-    `synth.routing.hierarchy.PATTERNS`, and `view` the protocol for whose connections messages are ordered, if any.
+    `synth.routing.hierarchy.PATTERNS` or `DIRECT`, and `view` the protocol for whose connections messages are ordered, if any.
 
     Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
@@ -75,6 +76,9 @@ def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded)
 
 def _routed(folded: Instance, boxes: Boxes, pattern: str) -> Routed:
     """The first box's chunks on a folded instance."""
+    if pattern == DIRECT:
+        routing, spread = AcrossRouting()(folded, boxes)
+        return Routed("hierarchy", routing, None, "across boxes", spread.load_us)
     routing, packing = HierarchyRouting(pattern)(folded, boxes)
     return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 

@@ -18,6 +18,7 @@ from synth.candidates import (
     Candidate,
     anchors,
     candidates,
+    direct,
     hierarchy_candidates,
     interpreted_candidates,
     is_large,
@@ -128,7 +129,9 @@ class Plan:
             made.sort(key=lambda each: each.strategy != JOINT)
             paced = [each for each in made if each.in_rounds and not each.boxed]
             boxed = [each for each in made if each.boxed]
-            listed = [each for each in made if not each.boxed and not each.in_rounds]
+            # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
+            whole = not boxed or not direct(self.collective(1))
+            listed = [each for each in made if whole and not each.boxed and not each.in_rounds]
             waves = [[*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
         return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
 

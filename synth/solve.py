@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from msccl_xml.model import Algo
 from synth.boxes import Boxes
+from synth.candidates import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
@@ -106,7 +107,9 @@ class Solution:
         """The program; NoAnswerError where it does not fit the limits."""
         if self.written:
             return self.written.program(options)
-        return lower(self.instance, self.interpreted or self.schedule, options)
+        # Which slot is free when differs between boxes: with a slot for each chunk, all boxes do the same.
+        apart = self.folded is not None and direct(self.collective)
+        return lower(self.instance, self.interpreted or self.schedule, replace(options, reuses_scratch=not apart))
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,12 @@ def own_copies(layout: Layout, messages: list[Message]) -> dict[int, list[tuple[
     """By rank, (chunk, from, to) of chunks that no message brings where they have to end and that are not there yet."""
     brought = {(message.dst, chunk) for message in messages for chunk in message.chunks}
     copies: dict[int, list[tuple[int, Slot, Slot]]] = {}
-    for rank in range(layout.collective.num_ranks):
-        for chunk in range(layout.collective.num_chunk_ids):
-            there = layout.destination(rank, chunk)
-            if there is None or (rank, chunk) in brought:
+    for chunk in range(layout.collective.num_chunk_ids):
+        for rank in sorted(layout.collective.destinations(chunk)):
+            if (rank, chunk) in brought:
                 continue
-            here = layout.source(rank, chunk)
-            if here is None:
+            here, there = layout.source(rank, chunk), layout.destination(rank, chunk)
+            if here is None or there is None:
                 raise CheckError("lowering", f"chunk {chunk} never gets to rank {rank}")
             if here != there:
                 copies.setdefault(rank, []).append((chunk, here, there))

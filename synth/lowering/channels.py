@@ -53,10 +53,12 @@ def map_channels(instance: Instance, parallel: dict[int, int], peers_per_channel
     span = _round_up(max((row[-1] for row in rows.values()), default=0) + 1, turn)
     degree = Counter(src for src, _ in pairs) | Counter(dst for _, dst in pairs)
     crowded = max(degree.values(), default=0) > peers_per_channel
+    rotations = sorted({(dst - src) % instance.num_ranks for src, dst in pairs})
+    place = {rotation: number for number, rotation in enumerate(rotations)}
     channels: dict[int, tuple[int, ...]] = {}
     for path, row in sorted(rows.items()):
-        places = (instance.paths[path].dst - instance.paths[path].src) % instance.num_ranks - 1
-        group = places // peers_per_channel if crowded else 0
+        rotation = (instance.paths[path].dst - instance.paths[path].src) % instance.num_ranks
+        group = place[rotation] // peers_per_channel if crowded else 0
         channels[path] = tuple(group * span + channel for channel in row)
     used = max((channel for some in channels.values() for channel in some), default=0) + 1
     return ChannelMap(channels, _round_up(used, turn))
@@ -99,7 +101,9 @@ def deal_messages(
 
 
 def _cut(schedule: Schedule, parallel: dict[int, int]) -> list[Send]:
-    """The sends in order of start, cut into parts where a path has more channels than messages."""
+    """The sends in order of start, those of one moment as the schedule has them, cut into parts where a path has more channels than
+    messages.
+    """
     messages = Counter(send.path for send in schedule.sends)
     parts = []
     for send in schedule.sends:
@@ -107,7 +111,7 @@ def _cut(schedule: Schedule, parallel: dict[int, int]) -> list[Send]:
         count = min(len(chunks), math.ceil(parallel[send.path] / messages[send.path]))
         ends = [len(chunks) * part // count for part in range(count + 1)]
         parts += [send._replace(chunks=tuple(chunks[first:end])) for first, end in pairwise(ends)]
-    return sorted(parts, key=lambda send: (send.start_us, send.path, send.chunks))
+    return sorted(parts, key=lambda send: send.start_us)
 
 
 def _choose_channels(instance: Instance, sends: list[Send], numbering: ChannelMap) -> list[int]:

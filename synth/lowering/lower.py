@@ -210,7 +210,8 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     timed = global_order(messages, options.capacity)
     for order in (timed, order_as_sent(timed)):
         sums = {} if options.fuses else plan_sums(problem.layouts, messages, order)
-        storage = place_chunks(problem.layout, messages, order, options.capacity, sums)
+        cooling = options.capacity if options.reuses_scratch else len(order.events)
+        storage = place_chunks(problem.layout, messages, order, cooling, sums)
         operations = list_operations(problem.layout, messages, order, storage, width)
         if not options.fuses:
             operations = [part_sums(own, storage.total) for own in operations]

@@ -170,7 +170,9 @@ def _copies(
     then last.
     """
     collective = layout.collective
-    sources = {layout.source(rank, chunk) for chunk in range(collective.num_chunk_ids)}
+    # Out of place no output is anybody's input.
+    chunks = range(collective.num_chunk_ids) if layout.aliased else ()
+    sources = {layout.source(rank, chunk) for chunk in chunks}
     late = any(there in sources for _, _, there in copies)
     runs: list[tuple[int, list[tuple[int, Slot, Slot]]]] = []
     for chunk, here, there in copies:

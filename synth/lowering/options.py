@@ -37,6 +37,8 @@ class LoweringOptions:
     min_bytes: int = 0
     max_bytes: int = 1 << 30
     name: str = ""
+    reuses_scratch: bool = True
+    """Whether a slot of scratch is given to another chunk once nobody needs it any more, for which the other may have to wait."""
 
     def __post_init__(self) -> None:
         if self.runtime not in LIMITS:

@@ -33,13 +33,16 @@ class Fold:
     deciding: tuple[int, ...]
 
     def unfold(self, schedule: Schedule) -> Schedule:
-        """The schedule of all chunks from that of the deciding ones: its images, all at the same time."""
+        """The schedule of all chunks from that of the deciding ones: its images, all at the same time.
+
+        Images stand together, so that every rank has what it does at one moment in the order in which the others have it.
+        """
+        turns = list(zip(self.chunks.tolist(), self.boxes.paths.tolist(), strict=True))
         sends = []
-        for chunks, paths in zip(self.chunks.tolist(), self.boxes.paths.tolist(), strict=True):
-            for send in schedule.sends:
+        for send in sorted(schedule.sends, key=lambda send: send.start_us):
+            for chunks, paths in turns:
                 moved = tuple(sorted(chunks[chunk] for chunk in send.chunks))
                 sends.append(Send(moved, paths[send.path], send.reduce, send.start_us, send.arrive_us))
-        sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
         return Schedule(tuple(sends))
 
 

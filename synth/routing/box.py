@@ -53,7 +53,7 @@ class Box:
         ]
         collective = Collective(CollectiveName.ALLGATHER, boxes.size, boxes.size)
         small = replace(instance, collective=collective, paths=tuple(own))
-        gates = _gates(instance, boxes, strides)
+        gates = gates_of(instance, boxes, strides)
         loads = np.zeros((len(gates), len(instance.topology.links)))
         for row, gate in enumerate(gates):
             path = instance.paths[gate.paths[strides[0]]]
@@ -66,8 +66,8 @@ class Box:
         return self.network.cheapest(prices, Commodity(root, others, ()), self.size) if others else ()
 
 
-def _gates(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[Gate, ...]:
-    """Paths out of the first box, joined to gates where they differ only in how far they lead; in order."""
+def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[Gate, ...]:
+    """Paths out of the first box to those `strides` on, joined to gates where they differ only in how far they lead; in order."""
     found: dict[tuple[int, int, tuple[int, ...]], dict[int, int]] = defaultdict(dict)
     for path in instance.paths:
         stride = boxes.box_of[path.dst]

@@ -37,10 +37,14 @@ def _by_doubling(box: int) -> int:
 
 #: From which box a chunk comes to box b (both counted from its own): round the ring, or from half as many boxes as have it then.
 PATTERNS = {"ring": _along_the_ring, "doubling": _by_doubling}
+#: Not a tree of boxes: chunks with one destination (synth.routing.across) go straight from every box to every other.
+DIRECT = "direct"
 
 
 def strides(pattern: str, count: int) -> list[int]:
     """How many boxes on the pattern's hops lead, in a cluster of `count` boxes; ascending."""
+    if pattern == DIRECT:
+        return list(range(1, count))
     parent = PATTERNS[pattern]
     return sorted({box - parent(box) for box in range(1, count)})
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.bounds import bound_of
+from synth.boxes import Boxes
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
 from synth.hierarchical import hierarchical
+from synth.instance import Instance
+from synth.ir import Send
 from synth.lowering import LoweringOptions
 from synth.paths import find_paths
-from synth.routing.hierarchy import PATTERNS
+from synth.routing.hierarchy import DIRECT, PATTERNS
 from synth.solve import Stages
 from synth.timing import check_schedule, messages_of
 from synth.topology import Device, DeviceKind, Topology, replicate
@@ -65,3 +69,27 @@ def test_what_the_hierarchy_makes_is_right(
         assert solution.schedule.makespan_us >= bound.time_us(SIZE) * (1 - 1e-6)
     algo = solution.program(LoweringOptions(max_threadblocks=200))
     verify_algo(algo, collective)
+
+
+def _boxes_of(instance: Instance, boxes: Boxes, send: Send) -> tuple[int, int]:
+    path = instance.paths[send.path]
+    return boxes.box_of[path.src], boxes.box_of[path.dst]
+
+
+@given(topology=clusters(), count=st.integers(1, 3), view=st.sampled_from([None, "Simple"]))
+@settings(max_examples=30, deadline=None)
+def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: str | None) -> None:
+    paths = find_paths(topology)
+    collective = Collective(CollectiveName.ALLTOALL, topology.num_ranks, count * topology.num_ranks)
+    found = Builder(topology, None, paths).boxed(collective, SIZE, DIRECT)
+    assert found is not None
+    instance, boxes = found
+    solution = hierarchical(instance, boxes, Stages(), DIRECT, view)
+    check_schedule(instance, solution.schedule)
+    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
+    ends = [(chunk, *_boxes_of(instance, boxes, send)) for send in solution.schedule.sends for chunk in send.chunks]
+    crossings = Counter(chunk for chunk, src, dst in ends if src != dst)
+    box = boxes.box_of
+    leaving = [d.chunk for d in instance.demands if box[d.source] != box[min(d.dests)]]
+    assert crossings == Counter(leaving)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)

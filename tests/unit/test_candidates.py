@@ -193,6 +193,16 @@ def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, fines
     assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
 
 
+def test_alltoall_over_equal_boxes_is_cut_little() -> None:
+    counts = [
+        each.count for each in hierarchy_candidates(instance_of(star(16), "alltoall"), "auto", POWERS, GB, by_time=True)
+    ]
+    assert counts == [1, 4]
+    many = hierarchy_candidates(instance_of(star(128), "alltoall"), "hierarchy", POWERS, GB, by_time=True)
+    assert [(each.strategy, each.count) for each in many] == [("hierarchy-direct", 1)]
+    assert hierarchy_candidates(instance_of(star(16), "gather", root=0), "auto", POWERS, GB, by_time=True) == []
+
+
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
 def test_large_clusters_are_cut_as_finely_as_a_runtime_reads(name: str) -> None:
     instance = instance_of(star(128), name)

@@ -126,3 +126,17 @@ def test_what_is_made_for_one_box_in_rounds_is_alike_in_all(collective: str) -> 
     alike = found(algo, topology)
     assert alike is not None
     assert {block.rank for block in alike.code.blocks} == {0, 1, 2, 3}
+
+
+def test_what_goes_across_boxes_is_alike_in_all() -> None:
+    """Relays keep a slot for every chunk: which one is free when would differ between boxes."""
+    topology = two_boxes(star(4), range(4))
+    plan = Plan(request(topology, "alltoall", GB, objective="time"), find_paths(topology))
+    solution = Search(plan, Ledger(), lambda _: None).solve(Candidate("hierarchy-direct", 2, GB))
+    assert solution is not None
+    algo = solution.program(LoweringOptions())
+    verify_algo(algo, solution.collective)
+    alike = found(algo, topology)
+    assert alike is not None
+    assert {block.rank for block in alike.code.blocks} == {0, 1, 2, 3}
+    assert Simulator(algo, topology).time_us(GB) == pytest.approx(whole_us(algo, topology, GB), rel=1e-6)
