@@ -27,7 +27,7 @@ from synth.collective import CollectiveName
 from synth.constants import Constants
 from synth.errors import NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions
+from synth.lowering import LoweringOptions, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -462,9 +462,15 @@ class Trial:
         return self._efforts[position]
 
     def _alike(self, position: int) -> int:
-        """How many boxes a candidate was made for one of: what all of them do is simulated for one."""
-        folded = self.scored[position].solution.folded
-        return folded.boxes.count if folded else 1
+        """How many boxes a candidate was made for one of: what all of them do is simulated for one, unless receives and sends have
+        to share threadblocks, which every rank pairs by the numbers of its peers.
+        """
+        solution = self.scored[position].solution
+        if solution.folded is None:
+            return 1
+        used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
+        crowded = threadblocks_needed(solution.instance, used, joined=False) > self.request.threadblocks
+        return 1 if crowded and direct(solution.collective) else solution.folded.boxes.count
 
     def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
