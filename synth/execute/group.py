@@ -10,10 +10,12 @@ from msccl_xml.model import Algo
 from synth.collective import COMBINING, ROOTED, SHARED, CollectiveName
 from synth.collective import Collective as Promise
 from synth.constants import last_byte
+from synth.errors import InputError
 from synth.execute.api import Collective, promise_of, read_file
 from synth.execute.arithmetic import OPERATIONS, TYPES, torch_type
 from synth.execute.communicator import Communicator
 from synth.execute.native import native
+from synth.group import group_text
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +92,10 @@ class SynthGroup:
 
     def _load(self, path: str, root: int | None) -> Collective:
         algo = read_file(path)
-        return Collective(algo, promise_of(algo, path, None, root), self.communicator)
+        promise = promise_of(algo, path, None, root)
+        if promise.group is not None:
+            raise InputError(path, "group", group_text(promise.group), "a file of all ranks, as these calls are")
+        return Collective(algo, promise, self.communicator)
 
     def _run(
         self, name: CollectiveName, output: torch.Tensor, given: torch.Tensor, op: str = "sum", root: int | None = None

@@ -16,7 +16,7 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
-from synth.paths import Path
+from synth.paths import Path, strongly_connected
 from synth.routing.box import Gate, gates_of
 from synth.routing.packing import Packing
 from synth.routing.trees import TreesRouting
@@ -35,12 +35,16 @@ class AcrossRouting:
     def __call__(self, instance: Instance, boxes: Boxes) -> tuple[Routing, Packing]:
         """The transfers of the first box's chunks on a folded instance, and the packing that they follow.
 
-        Raises NoAnswerError where a chunk has several destinations, or no gate leads to every box.
+        Raises NoAnswerError where a chunk has several destinations, where the GPUs of a box do not all reach each other inside it,
+        or where no gate leads to every box.
         """
         demands = [demand for demand in instance.demands if boxes.box_of[demand.source] == 0]
         if any(len(demand.dests) != 1 for demand in demands):
             raise NoAnswerError(f"--strategy hierarchy: {instance.collective.name} has chunks for several ranks")
         inside = [path for path in instance.paths if boxes.box_of[path.src] == boxes.box_of[path.dst] == 0]
+        within = [(boxes.place_of[path.src], boxes.place_of[path.dst]) for path in inside]
+        if strongly_connected(boxes.size, within) is not None:
+            raise NoAnswerError(f"{instance.topology.name}: the GPUs of a box reach each other over other boxes only")
         gates = gates_of(instance, boxes, range(1, boxes.count))
         if not gates:
             raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")

@@ -18,6 +18,7 @@ from tests.algos import (
     all_pairs_allreduce,
     direct_reduce_scatter,
     relay_broadcast,
+    relayed_allreduce,
     ring_allgather,
     ring_allreduce,
 )
@@ -83,6 +84,12 @@ def test_a_group_sends_each_size_to_the_file_that_covers_it_and_the_rest_to_torc
     large = written(tmp_path, "large.xml", replace(all_pairs_allreduce(3), min_bytes=4000, max_bytes=1 << 20))
     answers = pool_of(3).run(execute_jobs.through_group, [small, large], [9, 10, 99, 100, 1000])
     assert answers == [([6.0] * 5 + [6.0], {"synth": 3, "torch": 3})] * 3
+
+
+def test_a_file_of_some_of_the_ranks_serves_no_group(tmp_path: Path) -> None:
+    path = written(tmp_path, "some.xml", relayed_allreduce())
+    with pytest.raises(SynthError, match="group: '0,2', expected a file of all ranks"):
+        pool_of(4).run(execute_jobs.through_group, [path], [9])
 
 
 def test_training_by_the_hook_has_the_losses_of_training_without(tmp_path: Path) -> None:

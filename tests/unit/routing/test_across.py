@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from synth.routing.box import gates_of
 from synth.timing import check_routing, link_loads_us
 from synth.topology import replicate
 from tests.folding import boxed, cluster, unfolded
-from tests.graphs import dgx1, star
+from tests.graphs import dgx1, from_pairs, star
 
 GB = 1e9
 
@@ -59,3 +60,13 @@ def test_chunks_for_several_ranks_are_refused() -> None:
     _, answer = boxed(cluster(star(2), 3, ((0, 10.0),)), "allgather", 1, GB, "direct")
     with pytest.raises(NoAnswerError, match="several ranks"):
         AcrossRouting()(answer.instance, answer.boxes)
+
+
+def test_gpus_of_a_box_that_reach_each_other_over_the_network_alone_are_left_to_others() -> None:
+    apart = cluster(from_pairs("apart", 2, []), 3, ((0, 10.0), (1, 10.0)))
+    _, answer = boxed(apart, "alltoall", 1, GB, "direct")
+    inside = [path for path in answer.instance.paths if answer.boxes.box_of[path.src] == answer.boxes.box_of[path.dst]]
+    kept = tuple(path for path in answer.instance.paths if path not in inside)
+    alone = replace(answer.instance, paths=tuple(replace(path, index=index) for index, path in enumerate(kept)))
+    with pytest.raises(NoAnswerError, match="over other boxes only"):
+        AcrossRouting()(alone, answer.boxes)
