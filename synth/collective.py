@@ -56,6 +56,13 @@ SHARED = frozenset(
 )
 
 
+def root_of(name: CollectiveName, root: int | None, group: tuple[int, ...] | None) -> int | None:
+    """The root: `root` where it is given, else the first rank that takes part; None where the collective has none."""
+    if root is not None or name not in ROOTED:
+        return root
+    return group[0] if group else 0
+
+
 @cache
 def _ranks(count: int) -> frozenset[int]:
     return frozenset(range(count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from msccl_xml.model import Algo
-from synth.collective import ROOTED, CollectiveName
+from synth.collective import ROOTED, CollectiveName, root_of
 from synth.sketch import Sketch
 from synth.topology import Topology
 
@@ -53,9 +53,7 @@ class Request:
     @property
     def actual_root(self) -> int | None:
         """The root, the first rank that takes part where none is given; None where the collective has none."""
-        if self.collective not in ROOTED:
-            return None
-        return self.root if self.root is not None else (self.group or (0,))[0]
+        return root_of(self.collective, self.root, self.group) if self.collective in ROOTED else None
 
     @property
     def single_size(self) -> bool:

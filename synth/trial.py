@@ -468,9 +468,11 @@ class Trial:
         solution = self.scored[position].solution
         if solution.folded is None:
             return 1
-        used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
-        crowded = threadblocks_needed(solution.instance, used, joined=False) > self.request.threadblocks
-        return 1 if crowded and direct(solution.collective) else solution.folded.boxes.count
+        if direct(solution.collective):
+            used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
+            if threadblocks_needed(solution.instance, used, joined=False) > self.request.threadblocks:
+                return 1
+        return solution.folded.boxes.count
 
     def _carry_out(self, plan: _Plan, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""

@@ -11,7 +11,7 @@ import click
 from synth.cli import output, params
 from synth.cli.machine import MachineOptions, group_in, load_machine
 from synth.cli.options import takes_machine
-from synth.collective import ROOTED, Collective, CollectiveName
+from synth.collective import Collective, CollectiveName, root_of
 from synth.errors import InputError, SynthError, UsageError
 from synth.group import group_text
 
@@ -86,7 +86,7 @@ def run(options: Options) -> None:
         raise InputError(options.topo, "ranks", topology.num_ranks, "2 or more GPUs")
     name = CollectiveName(options.collective)
     group = group_in(options.group, topology)
-    root = options.root if options.root is not None or name not in ROOTED else (group or (0,))[0]
+    root = root_of(name, options.root, group)
     collective = Collective(name, topology.num_ranks, topology.num_ranks, root, group)
     try:
         paths = find_paths(topology) if topology.num_ranks <= MOST_WITH_PATHS else None

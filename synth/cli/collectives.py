@@ -13,7 +13,7 @@ from synth.cli import output
 from synth.cli.machine import MAX_RANKS as MAX_RANKS
 from synth.cli.machine import MachineOptions, broken, copies, group_in, load_described, restricted
 from synth.cli.options import VerbCommand, option_groups
-from synth.collective import ROOTED, CollectiveName
+from synth.collective import ROOTED, CollectiveName, root_of
 from synth.errors import CheckError, InputError, SynthError, UsageError
 from synth.group import group_text
 from synth.texts import read_text
@@ -202,11 +202,9 @@ def _root(
         return None
     if root is not None and not 0 <= root < topology.num_ranks:
         raise InputError("--root", "", root, f"a rank from 0 to {topology.num_ranks - 1} of {topology.name}")
-    if group is None:
-        return root or 0
-    if root is not None and root not in group:
+    if root is not None and group is not None and root not in group:
         raise InputError("--root", "", root, f"a rank of --group {group_text(group)}")
-    return group[0] if root is None else root
+    return root_of(collective, root, group)
 
 
 def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:

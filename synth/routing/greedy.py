@@ -55,6 +55,8 @@ class _Tables:
     """What every run needs and no run changes. Rows of the arrays are demands, columns ranks."""
 
     wanted: Bools
+    passing: Bools
+    """Ranks that do not want a chunk of several destinations, but may pass it on; its source counts as one, which has it."""
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     """The destination of a demand with just one, else -1."""
@@ -77,6 +79,7 @@ class _Tables:
                 paths_on[link].append(path.index)
         return cls(
             wanted=wanted,
+            passing=(target < 0)[:, None] & ~wanted,
             source=np.array([demand.source for demand in instance.demands], dtype=np.int64),
             target=target,
             distance_us=distances(ranks, instance.paths, latency.tolist()),
@@ -161,8 +164,9 @@ class _Run:
         target = np.where(self.single, tables.target, dst)
         closer = tables.distance_us[dst, target] < tables.distance_us[src, target] - _SAME_MOMENT_US
         helped = open_rows & np.where(self.single, closer, tables.wanted[:, dst])
-        relayed = open_rows & ~self.single & ~tables.wanted[:, dst]
-        if relayed.any():
+        relayed = open_rows & tables.passing[:, dst]
+        relays = bool(relayed.any())
+        if relays:
             helped[relayed] = self._nearer(np.flatnonzero(relayed), dst)
         rows = np.flatnonzero(helped)
         if len(rows) == 0:
@@ -174,8 +178,9 @@ class _Run:
                 return None
         rarity = np.isfinite(self.at_us[rows]).sum(axis=1)
         to_go = tables.distance_us[dst, target[rows]]
-        # What a relay gets may serve nobody in the end: what somebody wants goes first.
-        rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)
+        if relays:
+            # What a relay gets may serve nobody in the end: what somebody wants goes first.
+            rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)
         score = np.where(self.single[rows], -to_go, rarity) + 0.5 * self.noise[rows, dst]
         return int(rows[np.argmin(score)])
 
