@@ -35,6 +35,8 @@ COLLECTIVES = (
     CollectiveName.REDUCE_SCATTER,
     CollectiveName.ALLREDUCE,
     CollectiveName.ALLTOALL,
+    CollectiveName.BROADCAST,
+    CollectiveName.REDUCE,
 )
 
 

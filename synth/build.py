@@ -15,7 +15,7 @@ from synth.paths import Path, find_paths
 from synth.reductions.boxes import find_boxes, nodes_of
 from synth.reductions.fold import share_nothing
 from synth.reductions.symmetry import find_symmetries, from_offsets
-from synth.routing.hierarchy import strides
+from synth.routing.patterns import strides
 from synth.sketch import Sketch, apply_sketch
 from synth.symmetry import free_group
 from synth.topology import DeviceKind, Topology
@@ -71,8 +71,8 @@ class Builder:
 
     def boxed(self, collective: Collective, buffer_bytes: float, pattern: str) -> tuple[Instance, Boxes] | None:
         """The instance of a collective on a cluster of equal boxes that share no link, with the paths that a pattern of
-        boxes needs and the rotation of boxes for a symmetry; None where the machine is no such cluster. `pattern` is one of
-        `synth.routing.hierarchy.PATTERNS`, or `DIRECT`.
+        boxes needs and the rotation of boxes for a symmetry; None where the machine is no such cluster. `pattern` is one
+        that synth.routing.patterns knows.
         """
         self._check(collective)
         if collective.group is not None:

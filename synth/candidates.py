@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from synth.boxes import Boxes
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.constants import Constants
 from synth.instance import Instance
@@ -33,12 +34,22 @@ _MOST_JOINT_RANKS = 32
 #: have them.
 HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hierarchy-direct": "direct"}
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
+#: The same for what goes from one rank to all, or from all to one: boxes do not all do the same, but pass it on.
+CHAINS = {"hierarchy-chain": "ring", "hierarchy-two-trees": "two-trees"}
+_CHAINED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE})
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
 MAX_BOXED_TRANSFERS = 140_000
 #: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
 _FINEST_BOXED = 8
 #: The same where every chunk has one destination.
 _FINEST_ACROSS = 4
+#: Transfers of a reduce over equal boxes: sums are made chunk after chunk, and wait less for small ones.
+_MAX_SUMMED_TRANSFERS = 20_000
+#: Chunks from one rank to all over equal boxes are routed so many for each place of a box, whose parts follow each other; with
+#: fewer, gates carry uneven loads.
+WAYS_OF_A_PLACE = 4
+#: Boxes from which on a ring of them is long beside trees.
+_MANY_BOXES = 8
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
 #: And so many of the finest that are worth their transfers, for packings.
@@ -83,6 +94,11 @@ class Candidate:
     def boxed(self) -> bool:
         """Whether one of several equal boxes is solved, for all of them."""
         return self.strategy in HIERARCHIES
+
+    @property
+    def chained(self) -> bool:
+        """Whether equal boxes pass on what one rank sends, or what it gets: tiles need not wait for whole chunks on the way."""
+        return self.strategy in CHAINS
 
 
 def anchors(min_bytes: int, max_bytes: int, count: int = 4) -> tuple[int, ...]:
@@ -286,7 +302,7 @@ def _packing_counts(
 
 def is_large(collective: Collective) -> bool:
     """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have."""
-    if collective.name in _HIERARCHICAL:
+    if collective.name in _HIERARCHICAL | _CHAINED:
         return collective.num_ranks * (collective.num_ranks - 1) > MAX_TRANSFERS
     return transfers_of(collective) > MAX_TRANSFERS
 
@@ -294,8 +310,8 @@ def is_large(collective: Collective) -> bool:
 def hierarchy_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
 ) -> list[Candidate]:
-    """What to solve over equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree of
-    few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
+    """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
+    of few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):
@@ -336,6 +352,41 @@ def _across_boxes(instance: Instance, counts: Sequence[int], buffer_bytes: int) 
     ]
     tried = dict.fromkeys((counts[0], *[count for count in finer if count <= _FINEST_ACROSS][-1:]))
     return [Candidate("hierarchy-direct", count, buffer_bytes) for count in tried]
+
+
+def chained_candidates(
+    instance: Instance, boxes: Boxes, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
+) -> list[Candidate]:
+    """What to solve through equal boxes at one buffer size, for broadcast and reduce: round the ring, and where boxes are many over
+    trees, too; the finest cut that is worth it, from which whole ways can be made, and for large buffers coarse ones, whose tiles
+    overlap without a schedule.
+    """
+    if instance.collective.name not in _CHAINED or strategy not in ("auto", "hierarchy"):
+        return []
+    ways = WAYS_OF_A_PLACE * boxes.size
+    worth = {
+        count: transfers_of(with_count(instance.collective, count))
+        for count in counts
+        if _worth_cutting(instance, count, buffer_bytes)
+    }
+
+    def finest(most: int) -> int:
+        fitting = [count for count, transfers in worth.items() if transfers <= most] or counts[:1]
+        return max((count for count in fitting if count % ways == 0), default=fitting[-1])
+
+    cuts = [finest(MAX_TRANSFERS)]
+    large = by_time and buffer_bytes > CONNECTION_BOUND_BYTES
+    if large:
+        cuts += [finest(_MAX_SUMMED_TRANSFERS)] if instance.collective.combining else []
+        cuts += [count for count in (ways, ways // 2) if count in worth]
+    view = (LARGE_VIEW if large else VIEW) if by_time else None
+    tried = [Candidate("hierarchy-chain", count, buffer_bytes, view) for count in cuts]
+    if boxes.count >= _MANY_BOXES:
+        tried += [replace(each, strategy="hierarchy-two-trees") for each in tried[:2]]
+        # Where the way is long, small tiles are worth what their flags cost.
+        coarse = max((count for count in cuts if count <= 2 * ways), default=0) if large else 0
+        tried += [Candidate("hierarchy-chain", coarse, buffer_bytes, VIEW)] if coarse else []
+    return list(dict.fromkeys(tried))
 
 
 def interpreted_candidates(

@@ -18,10 +18,11 @@ _SCHEDULE_CLOSED = 1.01
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
 _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
-#: After the first wave this is near enough for what copies, and for what sums: finer cuts take several times the work and gain a
-#: percent or two.
+#: After the first wave this is near enough for what copies, for what sums, and for what one rank sends or gets through all boxes,
+#: whose last chunk has a long way to go: finer cuts take several times the work and gain a percent or two.
 _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.12
+_NEAR_CHAINED = 1.2
 #: What copies and is estimated at more, times the limit, does not turn out to be so near.
 _FAR = 1.15
 
@@ -45,15 +46,20 @@ class Goal:
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""
-        factor = _NEAR_SUMS if self._sums else _NEAR_COPIES
-        return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * factor
+        near = _NEAR_CHAINED if self._chained else _NEAR_SUMS if self._sums else _NEAR_COPIES
+        return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * near
 
     def may_be_met(self, size: int, estimate_us: float, *, said: bool = False) -> bool:
         """Whether a candidate with such an estimate may be near. Those of large sums do not say, since more threadblocks help them,
-        but for those in rounds (`said`).
+        but for those in rounds (`said`), nor those of what goes through all boxes, since tiles do so sooner than chunks.
         """
-        unsaid = self._sums and not said and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
+        unsaid = (self._sums or self._chained) and not said and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
         return unsaid or estimate_us <= self._limit_us(size) * _FAR
+
+    @property
+    def _chained(self) -> bool:
+        """Whether it is one rank that sends or gets all, and equal boxes are there to pass it on."""
+        return any(each.chained for each in self.plan.waves[0])
 
     @property
     def _sums(self) -> bool:

@@ -19,7 +19,9 @@ from synth.ordering import Ordering, Rounds
 from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.across import AcrossRouting
-from synth.routing.hierarchy import DIRECT, HierarchyRouting
+from synth.routing.hierarchy import HierarchyRouting
+from synth.routing.patterns import DIRECT
+from synth.routing.rooted import RootedRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
 from synth.strategies import over_few_ways
@@ -35,7 +37,7 @@ def hierarchical(
     instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring", view: str | None = None
 ) -> Solution:
     """The solution of an instance on a cluster of equal boxes; `stages` are those after routing, `pattern` is one of
-    `synth.routing.hierarchy.PATTERNS` or `DIRECT`, and `view` the protocol for whose connections messages are ordered, if any.
+    `synth.routing.patterns.TO_ALL` or `DIRECT`, and `view` the protocol for whose connections messages are ordered, if any.
 
     Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
@@ -64,6 +66,14 @@ def hierarchical_in_rounds(instance: Instance, boxes: Boxes, stages: Stages, pat
     strategy = over_few_ways(lambda shown: _routed(shown, boxes, pattern))
     solution = _on_one_box(stages, folded, instance).in_rounds(folded.instance, strategy, partial(rounds, boxes=boxes))
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
+
+
+def chained(instance: Instance, boxes: Boxes, pattern: str) -> Routed:
+    """The routing, in broadcast form, of chunks from one rank to all over boxes that do not all do the same, which is not folded.
+    `pattern` is one of `synth.routing.patterns.FROM_ONE`. Raises NoAnswerError as `RootedRouting` does.
+    """
+    routing, packing = RootedRouting(pattern)(instance, boxes)
+    return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 
 
 def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded) -> Solution:

@@ -9,8 +9,10 @@ from functools import cached_property
 
 from synth.baselines import BASELINES, Machine
 from synth.bounds import Bound, bound_of
+from synth.boxes import Boxes
 from synth.build import Builder
 from synth.candidates import (
+    CONNECTION_BOUND_BYTES,
     FINE,
     HIERARCHIES,
     JOINT,
@@ -18,6 +20,7 @@ from synth.candidates import (
     Candidate,
     anchors,
     candidates,
+    chained_candidates,
     direct,
     hierarchy_candidates,
     interpreted_candidates,
@@ -43,6 +46,9 @@ _LONG_RANGE = 6
 _LATENCY_COUNTS = 10
 #: Candidates of the first wave, besides others' algorithms, which take next to no time.
 _FIRST = 2
+#: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
+#: and get worse.
+_MOST_PACKED_RANKS = 32
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -110,7 +116,7 @@ class Plan:
         by_size = [self._at(position, sizes) for position in reversed(range(len(sizes)))]
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
         ends = (by_size[0], by_size[-1])
-        boxed = [each[0] for each in ends if each and each[0].boxed]
+        boxed = [each[0] for each in ends if each and (each[0].boxed or each[0].chained)]
         return _once([*boxed, *self._known(sizes[-1]), *turns])
 
     @cached_property
@@ -132,7 +138,8 @@ class Plan:
             # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
             whole = not boxed or not direct(self.collective(1))
             listed = [each for each in made if whole and not each.boxed and not each.in_rounds]
-            waves = [[*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
+            chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+            waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
         return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
 
     @property
@@ -167,9 +174,8 @@ class Plan:
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
-        boxes, by_time = self._boxes_at(size), request.by_time
-        boxed = hierarchy_candidates(instance, request.strategy, counts, size, by_time=by_time) if boxes else []
-        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1))):
+        boxed = self._over_boxes(instance, counts, size)
+        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._chained_alone(boxed)):
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -210,13 +216,28 @@ class Plan:
         halves = [bound_of(self.request.topology, Collective(name, ranks, ranks), self.paths) for name in names]
         return sum(half.us_per_byte for half in halves) > self.bound.us_per_byte * _ROOTS_MATTER
 
-    def _boxes_at(self, size: int) -> bool:
-        """Whether the machine is a cluster of equal boxes."""
-        return any(self.builder.boxed(self.collective(1), size, pattern) for pattern in HIERARCHIES.values())
+    def _over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
+        """What to solve at one size for the machine's equal boxes, or through them, where it has such."""
+        boxes, strategy, by_time = self._boxes_at(size), self.request.strategy, self.request.by_time
+        if boxes is None:
+            return []
+        boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time)
+        return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
+
+    def _chained_alone(self, boxed: Sequence[Candidate]) -> bool:
+        """Whether boxes that pass large buffers on leave nothing else worth its time."""
+        chained = boxed[0].chained and boxed[0].anchor_bytes > CONNECTION_BOUND_BYTES
+        return chained and self.request.topology.num_ranks > _MOST_PACKED_RANKS and not self.request.thorough
+
+    def _boxes_at(self, size: int) -> Boxes | None:
+        """The machine's boxes where it is a cluster of equal ones."""
+        patterns = dict.fromkeys(HIERARCHIES.values())
+        found = (self.builder.boxed(self.collective(1), size, pattern) for pattern in patterns)
+        return next((boxes for _, boxes in filter(None, found)), None)
 
     def _boxed_alone(self, size: int) -> bool:
         """Whether the machine is such a cluster, and too large for anything else to be tried."""
-        return is_large(self.collective(1)) and self._boxes_at(size)
+        return is_large(self.collective(1)) and self._boxes_at(size) is not None
 
     def _known(self, size: int) -> list[Candidate]:
         """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use and all ranks

@@ -11,11 +11,20 @@ from functools import cached_property, partial
 import numpy as np
 
 from synth.baselines import BASELINES
-from synth.candidates import HIERARCHIES, JOINT, LARGE_VIEW, Candidate, transfers_of
+from synth.candidates import (
+    CHAINS,
+    CONNECTION_BOUND_BYTES,
+    HIERARCHIES,
+    JOINT,
+    LARGE_VIEW,
+    WAYS_OF_A_PLACE,
+    Candidate,
+    transfers_of,
+)
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
-from synth.hierarchical import hierarchical, hierarchical_in_rounds
+from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
@@ -231,6 +240,8 @@ class Search:
         self.ledger.enter("topology")
         if candidate.boxed:
             return self._hierarchy(candidate)
+        if candidate.chained:
+            return self._chained(candidate)
         instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
         options = StrategyOptions(
@@ -279,6 +290,24 @@ class Search:
         self.ledger.enter("scoring")
         return solution
 
+    def _chained(self, candidate: Candidate) -> Solution | None:
+        """The candidate from the root's box through the others, or the other way round; None where these have no such ways."""
+        collective, pattern = self.plan.collective(candidate.count), CHAINS[candidate.strategy]
+        boxed = self.plan.builder.boxed(collective, candidate.anchor_bytes, pattern)
+        if boxed is None:
+            return None
+        instance, boxes = boxed
+        chosen = over_few_ways(partial(chained, boxes=boxes, pattern=pattern), WAYS_OF_A_PLACE * boxes.size)
+        try:
+            if candidate.view is None:
+                solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
+            else:
+                solution = self._for_interpreter(instance, candidate, chosen)
+        except NoAnswerError:
+            return None
+        self.ledger.enter("scoring")
+        return solution
+
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
         assert candidate.view is not None
@@ -291,8 +320,11 @@ class Search:
         """Made for the connections of an interpreter, and timed on the links as they are. Packings know links alone."""
         assert candidate.view is not None
         viewed = as_interpreted(instance, candidate.view)
-        routed = (lambda shown: chosen(as_described(shown))) if candidate.strategy in ("trees", "flow") else chosen
+        packed = candidate.chained or candidate.strategy in ("trees", "flow")
+        routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
         stages = self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages
+        if candidate.chained:
+            stages = replace(stages, reordering=stages.ordering)
         solution = stages(viewed, routed)
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))
@@ -356,7 +388,11 @@ class Search:
         protocols = ["LL"] if anchor_bytes <= _LARGEST_LL_BYTES else []
         if ll128_is_safe(self.request.topology, self.plan.paths):
             protocols.append("LL128")
-        return (*protocols, "Simple")
+        protocols.append("Simple")
+        if candidate.chained and anchor_bytes > CONNECTION_BOUND_BYTES:
+            # Simulations of LL128's small tiles take longest, and pay where boxes are many: a candidate of its own.
+            return [protocol for protocol in protocols if protocol == candidate.view or candidate.view is None]
+        return protocols
 
 
 def _merged(scored: Sequence[Scored]) -> list[Scored]:

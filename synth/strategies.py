@@ -55,29 +55,30 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
 
 
-def over_few_ways(strategy: Strategy) -> Strategy:
-    """The strategy for one chunk a rank, whose parts then take the same way one after another, where that loads links as evenly as
-    many ways do: what repeats is the easier to keep in step.
+def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
+    """The strategy for `whole` chunks (one a rank if not given), whose parts then take the same way one after another, where that
+    loads links as evenly as many ways do: what repeats is the easier to keep in step.
 
     Chunks are numbered by owner, so that the parts of one are neighbours.
     """
 
     def routed(instance: Instance) -> Routed:
         found = strategy(instance)
-        parts, left = divmod(instance.collective.chunks, instance.num_ranks)
+        count = whole or instance.num_ranks
+        parts, left = divmod(instance.collective.chunks, count)
         if left or parts == 1:
             return found
-        collective = replace(instance.collective, chunks=instance.num_ranks)
-        whole = strategy(replace(instance, collective=collective, chunk_bytes=instance.chunk_bytes * parts))
+        collective = replace(instance.collective, chunks=count)
+        few = strategy(replace(instance, collective=collective, chunk_bytes=instance.chunk_bytes * parts))
         transfers = sorted(
             Transfer(chunk * parts + part, path, reduce)
-            for chunk, path, reduce in whole.routing.transfers
+            for chunk, path, reduce in few.routing.transfers
             for part in range(parts)
         )
         even_us = busiest_link_us(instance, found.routing.transfers) * (1 + _AS_EVEN)
         if busiest_link_us(instance, transfers) > even_us:
             return found
-        return replace(whole, routing=replace(whole.routing, transfers=tuple(transfers)), schedule=None)
+        return replace(few, routing=replace(few.routing, transfers=tuple(transfers)), schedule=None)
 
     return routed
 

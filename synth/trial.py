@@ -133,11 +133,12 @@ _Plan = dict[Contender, list[int]]
 
 
 class _Kind(NamedTuple):
-    """What estimates do not compare."""
+    """What estimates do not compare; `way` tells apart what goes through boxes."""
 
     in_rounds: bool
     boxed: bool
     links_alone: bool
+    way: tuple[str, int, str] | None = None
 
 
 @dataclass
@@ -423,6 +424,8 @@ class Trial:
         candidate = self.entry(contender).candidate
         if candidate.in_rounds:
             return _Kind(True, False, False)
+        if candidate.chained:
+            return _Kind(False, False, False, (candidate.strategy, candidate.count, self.entry(contender).protocol))
         apart = any(entry.candidate.boxed for entry in self.scored) and not self.plan.collective(1).combining
         return _Kind(False, candidate.boxed, apart and candidate.view is None)
 
@@ -574,9 +577,11 @@ class Trial:
         if entry.solution.written is not None or not self.is_simulated(leader):
             return
         launch_us = Constants.for_topology(self.request.topology).of(entry.protocol).launch_us
-        if self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
+        tile_by_tile = entry.candidate.chained
+        if not tile_by_tile and self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
-        usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if size > CONNECTION_BOUND_BYTES else _SHAPES
+        large = size > CONNECTION_BOUND_BYTES and not tile_by_tile
+        usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if large else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
         plain = () if entry.wide_us else ((0, 1),)
@@ -645,9 +650,13 @@ class Trial:
         return bool(wanted)
 
     def _price(self, contender: Contender, size: int) -> float:
-        """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy."""
+        """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy. What is
+        passed on chunk by chunk has no schedule that says how its tiles come through.
+        """
         entry = self.entry(contender)
         excess = entry.schedules_us[size] / self.best_us[size] - 1
+        if entry.candidate.chained and self.request.by_time:
+            excess = 0.0
         if not self.request.by_time:
             return 1 + _SCHEDULE_PRICE * max(0.0, excess - _SCHEDULE_SLACK)
         price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE

@@ -6,7 +6,7 @@ the rank that v receives from, -1 at the root and wherever the tree does not go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ def cheapest_tree(cost: Costs, root: int, dests: frozenset[int]) -> Parents:
         return spanning
     shortest = prune(_dijkstra(cost, root), dests)
     return min((spanning, shortest), key=lambda parent: tree_cost(cost, parent))
+
+
+def cheapest_trees(cost: Costs, root: int, ends: Sequence[frozenset[int]]) -> list[Parents]:
+    """`cheapest_tree` for several sets of destinations: the paths to single ones are found together."""
+    paths = _dijkstra(cost, root) if any(len(dests) == 1 for dests in ends) else None
+    return [
+        cheapest_tree(cost, root, dests) if paths is None or len(dests) > 1 else prune(paths, dests) for dests in ends
+    ]
 
 
 def tree_cost(cost: Costs, parent: Parents) -> float:

@@ -68,10 +68,11 @@ class Box:
 
 def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[Gate, ...]:
     """Paths out of the first box to those `strides` on, joined to gates where they differ only in how far they lead; in order."""
+    one_link = boxes.links.min(axis=0).tolist()
     found: dict[tuple[int, int, tuple[int, ...]], dict[int, int]] = defaultdict(dict)
     for path in instance.paths:
         stride = boxes.box_of[path.dst]
         if boxes.box_of[path.src] == 0 and stride in strides:
-            key = (boxes.place_of[path.src], boxes.place_of[path.dst], path.links)
+            key = (boxes.place_of[path.src], boxes.place_of[path.dst], tuple(one_link[link] for link in path.links))
             found[key].setdefault(stride, path.index)
     return tuple(Gate(src, dst, paths) for (src, dst, _), paths in found.items() if len(paths) == len(strides))

@@ -22,38 +22,15 @@ from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
 from synth.routing.box import Box
 from synth.routing.box_program import BoxPacking, pack_box
+from synth.routing.patterns import strides, trees_of_boxes
 from synth.timing import busiest_link_us
 
 Floats = NDArray[np.float64]
 
 
-def _along_the_ring(box: int) -> int:
-    return box - 1
-
-
-def _by_doubling(box: int) -> int:
-    return box - (1 << (box.bit_length() - 1))
-
-
-#: From which box a chunk comes to box b (both counted from its own): round the ring, or from half as many boxes as have it then.
-PATTERNS = {"ring": _along_the_ring, "doubling": _by_doubling}
-#: Not a tree of boxes: chunks with one destination (synth.routing.across) go straight from every box to every other.
-DIRECT = "direct"
-
-
-def strides(pattern: str, count: int) -> list[int]:
-    """How many boxes on the pattern's hops lead, in a cluster of `count` boxes; ascending."""
-    if pattern == DIRECT:
-        return list(range(1, count))
-    parent = PATTERNS[pattern]
-    return sorted({box - parent(box) for box in range(1, count)})
-
-
 @dataclass(frozen=True)
 class HierarchyRouting:
-    """`pattern` names the tree of boxes: "ring" needs a connection each way between neighbours and as many hops as there are
-    boxes, "doubling" log2 of the boxes of either.
-    """
+    """`pattern` is one of `TO_ALL`, which are trees of boxes."""
 
     pattern: str = "ring"
 
@@ -62,7 +39,7 @@ class HierarchyRouting:
 
         Raises NoAnswerError where chunks do not go from one rank to all, or no gate leads to every box of the pattern.
         """
-        parent = PATTERNS[self.pattern]
+        (parents,) = trees_of_boxes(self.pattern, boxes.count)
         demands = _deciding(instance, boxes)
         box = Box.of(instance, boxes, strides(self.pattern, boxes.count))
         if not box.gates:
@@ -77,7 +54,7 @@ class HierarchyRouting:
             for demand, number in zip(demands, chosen, strict=True):
                 gate = box.gates[number]
                 if hop:
-                    here = parent(hop)
+                    here = parents[hop]
                     transfers.append(Transfer(demand.chunk, int(moved[here][gate.paths[hop - here]])))
                 tree = trees.next(gate.dst if hop else boxes.place_of[demand.source])
                 transfers += [Transfer(demand.chunk, int(moved[hop][inside[path]])) for path in tree]

@@ -11,6 +11,7 @@ Under symmetries only one commodity of each orbit is in the program, with links 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from synth.instance import Instance, Symmetry
 from synth.milp.lp import solve_lp
 from synth.paths import distances
-from synth.routing.arborescence import cheapest_tree
+from synth.routing.arborescence import cheapest_trees
 from synth.symmetry import free_group, identity
 
 Floats = NDArray[np.float64]
@@ -84,6 +85,13 @@ class Network:
 
     def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> tuple[int, ...]:
         """The paths of the cheapest tree for the commodity where path p costs `prices[p]`; among equals a shallow one."""
+        (tree,) = self.cheapest_from(prices, commodity.source, [commodity.dests], num_ranks)
+        return tree
+
+    def cheapest_from(
+        self, prices: Floats, source: int, ends: Sequence[frozenset[int]], num_ranks: int
+    ) -> list[tuple[int, ...]]:
+        """`cheapest` for several commodities of one source, with what they have in common done once."""
         order = np.lexsort((np.arange(len(prices)), prices, self.dst, self.src))
         first = np.ones(len(order), dtype=bool)
         pairs = self.src[order] * num_ranks + self.dst[order]
@@ -93,9 +101,11 @@ class Network:
         index = np.full((num_ranks, num_ranks), -1, dtype=np.int64)
         cost[self.src[chosen], self.dst[chosen]] = prices[chosen]
         index[self.src[chosen], self.dst[chosen]] = chosen
-        parent = cheapest_tree(cost, commodity.source, commodity.dests)
-        children = np.flatnonzero(parent >= 0)
-        return tuple(sorted(index[parent[children], children].tolist()))
+        trees = []
+        for parent in cheapest_trees(cost, source, ends):
+            children = np.flatnonzero(parent >= 0)
+            trees.append(tuple(sorted(index[parent[children], children].tolist())))
+        return trees
 
     def depth_us(self, source: int, paths: tuple[int, ...]) -> float:
         """When the last rank of the tree has a chunk, in an empty machine."""
@@ -152,12 +162,16 @@ class TreePacking:
     rounds: int = 80
     gap: float = 1e-3
 
-    def __call__(self, instance: Instance) -> Packing:
-        """The packing of the instance's demands; loads in us for all chunks together."""
+    def __call__(self, instance: Instance, known: Sequence[tuple[int, ...]] = ()) -> Packing:
+        """The packing of the instance's demands; loads in us for all chunks together. `known` are trees (sorted paths) of the first
+        commodity that are worth looking at from the start: pricing finds what loads least, but not always what is shallow as well.
+        """
         commodities = commodities_of(instance)
         if not commodities:
             return Packing((), (), 0.0, 0.0, 0)
         master = _Master(instance, commodities)
+        for tree in known:
+            master.add(0, tree)
         master.solve_until(self.rounds, self.gap)
         return Packing(commodities, master.columns(), master.least_load_us, master.bound_us, master.rounds)
 
@@ -173,6 +187,9 @@ class _Master:
         orbits = np.array([element.commodities for element in self.group]).min(axis=0)
         self.members = {int(rep): np.flatnonzero(orbits == rep) for rep in np.unique(orbits)}
         self.reps = sorted(self.members)
+        self.by_source: dict[int, list[int]] = defaultdict(list)
+        for rep in self.reps:
+            self.by_source[commodities[rep].source].append(rep)
         link_orbit = np.array([element.links for element in self.group]).min(axis=0)
         self.link_class, self.link_orbit = np.unique(link_orbit, return_inverse=True)
         self.orbit_size = np.bincount(self.link_orbit).astype(np.float64)
@@ -193,7 +210,7 @@ class _Master:
         """Column generation twice: for the least load, which proves the bound, then with the depth of trees in the price."""
         for rep in self.reps:
             early = self.network.early_us[self.commodities[rep].source]
-            self._add(rep, self.network.cheapest(early, self.commodities[rep], self.num_ranks))
+            self.add(rep, self.network.cheapest(early, self.commodities[rep], self.num_ranks))
         for depth_weight in (0.0, 1.0):
             steady: Floats | None = None
             for _ in range(rounds):
@@ -222,7 +239,8 @@ class _Master:
                 amounts[member, image] += share * scale
         return tuple(Column(member, tree, amount) for (member, tree), amount in sorted(amounts.items()))
 
-    def _add(self, rep: int, tree: tuple[int, ...]) -> bool:
+    def add(self, rep: int, tree: tuple[int, ...]) -> bool:
+        """Add a tree of a commodity that is its orbit's first; whether it is new."""
         if (rep, tree) in self.seen:
             return False
         self.seen.add((rep, tree))
@@ -256,13 +274,16 @@ class _Master:
         per_path = self.network.occupancy @ per_link
         scale = float(per_path.max()) or 1.0
         bound, added = 0.0, 0
-        for rep in self.reps:
-            commodity = self.commodities[rep]
-            early = self.network.early_us[commodity.source]
+        trees: dict[int, tuple[int, ...]] = {}
+        for source, reps in self.by_source.items():
+            early = self.network.early_us[source]
             tie = _TIE * scale * early / float(early.max()) + depth_weight * early / self.num_chunks
-            tree = self.network.cheapest(per_path + tie, commodity, self.num_ranks)
+            ends = [self.commodities[rep].dests for rep in reps]
+            trees |= zip(reps, self.network.cheapest_from(per_path + tie, source, ends, self.num_ranks), strict=True)
+        for rep in self.reps:
+            tree = trees[rep]
             bound += self.amount[rep] * len(self.members[rep]) * float(per_path[list(tree)].sum())
-            added += self._add(rep, tree)
+            added += self.add(rep, tree)
         exact = all(len(c.dests) in (1, self.num_ranks - 1) for c in self.commodities)
         if exact and not depth_weight:
             # The tie price may have cost at most itself on every edge of every tree.

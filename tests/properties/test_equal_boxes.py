@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +13,12 @@ from synth.bounds import bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
-from synth.hierarchical import hierarchical
+from synth.hierarchical import chained, hierarchical
 from synth.instance import Instance
 from synth.ir import Send
 from synth.lowering import LoweringOptions
 from synth.paths import find_paths
-from synth.routing.hierarchy import DIRECT, PATTERNS
+from synth.routing.patterns import DIRECT, FROM_ONE, TO_ALL
 from synth.solve import Stages
 from synth.timing import check_schedule, messages_of
 from synth.topology import Device, DeviceKind, Topology, replicate
@@ -47,7 +48,7 @@ def clusters(draw: st.DrawFn) -> Topology:
     topology=clusters(),
     name=st.sampled_from([CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE]),
     count=st.integers(1, 3),
-    pattern=st.sampled_from(sorted(PATTERNS)),
+    pattern=st.sampled_from(sorted(TO_ALL)),
     view=st.sampled_from([None, "Simple", "LL128"]),
 )
 @settings(max_examples=40, deadline=None)
@@ -92,4 +93,32 @@ def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: s
     box = boxes.box_of
     leaving = [d.chunk for d in instance.demands if box[d.source] != box[min(d.dests)]]
     assert crossings == Counter(leaving)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
+
+
+@given(
+    topology=clusters(),
+    name=st.sampled_from([CollectiveName.BROADCAST, CollectiveName.REDUCE]),
+    count=st.integers(1, 6),
+    pattern=st.sampled_from(FROM_ONE),
+    data=st.data(),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_goes_through_boxes_is_right(
+    topology: Topology, name: CollectiveName, count: int, pattern: str, data: st.DataObject
+) -> None:
+    paths = find_paths(topology)
+    root = data.draw(st.integers(0, topology.num_ranks - 1))
+    collective = Collective(name, topology.num_ranks, count, root)
+    found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
+    assert found is not None
+    instance, boxes = found
+    solution = Stages()(instance, partial(chained, boxes=boxes, pattern=pattern))
+    check_schedule(instance, solution.schedule)
+    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
+    ends = [(chunk, *_boxes_of(instance, boxes, send)) for send in solution.schedule.sends for chunk in send.chunks]
+    reached = {(chunk, src if collective.combining else dst) for chunk, src, dst in ends if src != dst}
+    assert reached == {
+        (chunk, box) for chunk in range(count) for box in range(boxes.count) if box != boxes.box_of[root]
+    }
     verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synth.boxes import Boxes
 from synth.candidates import (
     CONNECTION_BOUND_BYTES,
     LARGE_VIEW,
@@ -14,6 +15,7 @@ from synth.candidates import (
     MAX_TRANSFERS,
     anchors,
     candidates,
+    chained_candidates,
     hierarchy_candidates,
     joint_candidates,
     lean_candidates,
@@ -22,6 +24,7 @@ from synth.candidates import (
     worthwhile_counts,
 )
 from synth.collective import ROOTED, Collective, CollectiveName
+from synth.instance import Symmetry
 from synth.routing.trees import TreesRouting
 from tests.graphs import full, instance_of, mesh, ring, star
 
@@ -237,3 +240,44 @@ def test_free_roots_come_in_rounds_for_large_buffers() -> None:
     assert (paced.strategy, paced.in_rounds, paced.view) == ("joint", True, LARGE_VIEW)
     assert (listed.in_rounds, listed.view) == (False, None)
     assert joint_candidates(instance_of(mesh(3, 3), "allgather"), POWERS, GB) == []
+
+
+def boxes_of(size: int, count: int) -> Boxes:
+    """So many boxes, whose paths and links do not matter here."""
+    ranks = range(size * count)
+    rotation = Symmetry(tuple((rank + size) % len(ranks) for rank in ranks), (), ())
+    return Boxes(tuple(tuple(ranks[first : first + size]) for first in ranks[::size]), rotation)
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+@pytest.mark.parametrize("count", [2, 8, 32])
+def test_what_goes_through_boxes_is_cut_into_whole_ways(name: str, count: int) -> None:
+    instance, boxes = instance_of(star(8 * count), name, root=0), boxes_of(8, count)
+    counts = tuple(1 << k for k in range(12))
+    tried = chained_candidates(instance, boxes, "auto", counts, GB, by_time=True)
+    assert tried
+    assert all(each.chained and not each.boxed for each in tried)
+    assert {each.count % 16 for each in tried} == {0}
+    most = 10_000 if name == "broadcast" else 20_000
+    assert max(transfers_of(with_count(instance.collective, each.count)) for each in tried) <= most
+    # A tree of boxes is worth its connections where the ring is long, and so are small tiles.
+    assert {each.strategy for each in tried} == (
+        {"hierarchy-chain", "hierarchy-two-trees"} if count >= 8 else {"hierarchy-chain"}
+    )
+    assert {each.view for each in tried} == ({"Simple", "LL128"} if count >= 8 else {"Simple"})
+    assert chained_candidates(instance, boxes, "trees", counts, GB, by_time=True) == []
+    assert hierarchy_candidates(instance, "auto", counts, GB, by_time=True) == []
+
+
+def test_what_goes_through_boxes_is_cut_less_for_small_buffers() -> None:
+    instance, boxes = instance_of(star(16), "broadcast", root=0), boxes_of(8, 2)
+    sizes = (1 << 10, 1 << 20, 1 << 24, GB)
+    finest = [
+        max(each.count for each in chained_candidates(instance, boxes, "auto", POWERS, size, by_time=True))
+        for size in sizes
+    ]
+    assert finest == sorted(finest)
+    assert finest[0] == 1
+    (alone,) = chained_candidates(instance, boxes, "hierarchy", POWERS, GB, by_time=False)
+    assert alone.view is None
+    assert chained_candidates(instance_of(star(16), "allgather"), boxes, "auto", POWERS, GB, by_time=True) == []

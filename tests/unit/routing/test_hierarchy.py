@@ -11,7 +11,8 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.hierarchical import hierarchical
 from synth.instance import Instance
-from synth.routing.hierarchy import PATTERNS, HierarchyRouting, strides
+from synth.routing.hierarchy import HierarchyRouting
+from synth.routing.patterns import TO_ALL
 from synth.solve import Stages
 from synth.timing import check_routing, check_schedule, link_loads_us
 from tests.folding import boxed, cluster, unfolded
@@ -24,17 +25,7 @@ def busiest_us(instance: Instance, paths: list[int]) -> float:
     return max(link_loads_us(instance, paths).values())
 
 
-@pytest.mark.parametrize(("pattern", "count", "expected"), [
-    ("ring", 5, [1]),
-    ("doubling", 2, [1]),
-    ("doubling", 5, [1, 2, 4]),
-    ("doubling", 8, [1, 2, 4]),
-])  # fmt: skip
-def test_strides(pattern: str, count: int, expected: list[int]) -> None:
-    assert strides(pattern, count) == expected
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TO_ALL)
 @pytest.mark.parametrize("nodes", [2, 3, 6])
 def test_every_rank_gets_every_chunk_once(pattern: str, nodes: int) -> None:
     instance, answer = boxed(cluster(dgx1(), nodes, ((0, 12.0), (5, 12.0))), "allgather", 2, GB, pattern)
@@ -89,7 +80,7 @@ def test_doubling_takes_few_hops() -> None:
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", TO_ALL)
 def test_all_three_collectives_come_out_checked(name: str, pattern: str) -> None:
     topology = cluster(dgx1(), 3, ((0, 12.0), (5, 12.0)))
     collective = Collective(CollectiveName(name), 24, 48)
