@@ -12,10 +12,13 @@ are not connected without them: on a DGX-1, the pairs without NVLink go through 
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +26,7 @@ from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from synth.collector import collector_paused
 from synth.errors import NoAnswerError
-from synth.topology import DeviceKind, Link, Topology
+from synth.topology import DeviceKind, Topology
 from synth.units import transfer_us
 
 #: What crossing a device costs when the nearest connection is sought: networks before NICs before CPUs before switches.
@@ -68,24 +71,26 @@ class Path:
         return self.alpha_us + max(*self.busy_us(message_bytes), message_bytes * self.message_us_per_byte)
 
 
+Pairs = dict[tuple[int, int], list[tuple[int, ...]]]
+
+
 @collector_paused()
 def find_paths(topology: Topology) -> tuple[Path, ...]:
     """All paths between the topology's ranks, ordered by (src, dst, variant); `index` is the position.
 
     Raises NoAnswerError naming two GPUs where some rank cannot reach some other even over other GPUs.
     """
-    found: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-    for gpu in topology.gpus:
-        for rank, candidates in _paths_from(topology, gpu.id).items():
-            found[gpu.rank if gpu.rank is not None else -1, rank] = candidates
-    found = _without_fallback(topology, found)
-    _require_connected(topology, found)
-    paths: list[Path] = []
-    for (src, dst), candidates in sorted(found.items()):
-        for variant, links in enumerate(candidates):
-            path = _make_path(topology, len(paths), src, dst, links)
-            paths.append(replace(path, variant=variant, variants=len(candidates)))
-    return tuple(paths)
+    used = _without_fallback(topology, _joined(topology))
+    _require_connected(topology, used)
+    return _numbered(topology, used)
+
+
+@collector_paused()
+def find_all_paths(topology: Topology) -> tuple[Path, ...]:
+    """The same, and those over fallback kinds of nodes whose GPUs are connected without them, which a runtime would take for two
+    GPUs that somebody else's algorithm connects. Raises nothing.
+    """
+    return _numbered(topology, _joined(topology))
 
 
 def reverse_path(path: Path) -> Path:
@@ -164,76 +169,111 @@ def _reach(edges: dict[int, set[int]], start: int) -> set[int]:
     return seen
 
 
-def _paths_from(topology: Topology, start: str) -> dict[int, list[tuple[int, ...]]]:
-    """For every rank that `start` reaches: its equally good shortest link sequences."""
-    outgoing: dict[str, list[int]] = defaultdict(list)
+class _Way(NamedTuple):
+    """Links from a sender to a device, and what they come to."""
+
+    links: tuple[int, ...]
+    GBps: float
+    alpha_us: float
+
+    @property
+    def quality(self) -> tuple[float, float, int]:
+        """The less, the better: the widest way, then the quickest, then the shortest."""
+        return (-self.GBps, self.alpha_us, len(self.links))
+
+
+class _Hop(NamedTuple):
+    """A link as a search takes it: its number, the device that it leads to, how far that is, and whether no way leads on from there
+    (a GPU); `only_from` is the node whose GPUs alone may take it, None where all may.
+    """
+
+    link: int
+    there: str
+    distance: int
+    is_end: bool
+    only_from: int | None
+
+
+def _joined(topology: Topology) -> Pairs:
+    """The equally good ways of every pair of ranks that a connection joins, fallback or not."""
+    hops = _hops(topology)
+    return {
+        (rank, end): ways
+        for rank, gpu in enumerate(topology.gpus)
+        for end, ways in _ways_from(topology, hops, gpu.id).items()
+    }
+
+
+def _hops(topology: Topology) -> dict[str, list[_Hop]]:
+    """By device, the links that lead to GPUs and to what may be relayed through."""
+    hops: dict[str, list[_Hop]] = defaultdict(list)
     for index, link in enumerate(topology.links):
-        outgoing[link.src].append(index)
+        here, there = topology.by_id[link.src], topology.by_id[link.dst]
+        is_end = there.kind is DeviceKind.GPU
+        if not is_end and there.kind not in topology.relay_through:
+            continue
+        # No box forwards what is not for its own GPUs.
+        leaves = here.kind is DeviceKind.NIC and (there.kind is DeviceKind.NETWORK or there.node != here.node)
+        hops[link.src].append(_Hop(index, link.dst, DISTANCE[there.kind], is_end, here.node if leaves else None))
+    return hops
+
+
+def _ways_from(topology: Topology, hops: dict[str, list[_Hop]], start: str) -> dict[int, list[tuple[int, ...]]]:
+    """For every rank that `start` reaches: its equally good shortest link sequences."""
+    node = topology.by_id[start].node
     distance = {start: 0}
     tight: dict[str, list[int]] = defaultdict(list)
     heap = [(0, start)]
     while heap:
         here, device = heapq.heappop(heap)
-        if here > distance[device] or (device != start and topology.by_id[device].kind is DeviceKind.GPU):
+        if here > distance[device]:
             continue
-        for index in outgoing[device]:
-            there = topology.links[index].dst
-            kind = topology.by_id[there].kind
-            if there == start or (kind is not DeviceKind.GPU and kind not in topology.relay_through):
+        for link, there, step, is_end, only_from in hops.get(device, ()):
+            if there == start or (only_from is not None and only_from != node):
                 continue
-            if _leaves_foreign_box(topology, start, topology.links[index]):
-                continue
-            reached = here + DISTANCE[kind]
+            reached = here + step
             if there not in distance or reached < distance[there]:
                 distance[there] = reached
-                tight[there] = [index]
-                heapq.heappush(heap, (reached, there))
+                tight[there] = [link]
+                if not is_end:
+                    heapq.heappush(heap, (reached, there))
             elif reached == distance[there]:
-                tight[there].append(index)
-    return {
-        gpu.rank: _best_candidates(topology, tight, start, gpu.id)
-        for gpu in topology.gpus
-        if gpu.rank is not None and gpu.id in distance and gpu.id != start
-    }
+                tight[there].append(link)
+    ranks = {gpu.id: rank for rank, gpu in enumerate(topology.gpus)}
+    ways = {start: [_Way((), math.inf, 0.0)]}
+    # Whatever is crossed adds to the distance, so that the device before is known; ends, which add nothing, come last.
+    for device in sorted(tight, key=lambda device: (device in ranks, distance[device])):
+        ways[device] = _extended(topology, ways, tight[device])
+    return {rank: _best(ways[device]) for device, rank in ranks.items() if device in tight}
 
 
-def _leaves_foreign_box(topology: Topology, start: str, link: Link) -> bool:
-    """Whether a link leads out of a box that is not the sender's, over a NIC: no box forwards what is not for its own GPUs."""
-    here, there = topology.by_id[link.src], topology.by_id[link.dst]
-    if here.kind is not DeviceKind.NIC or here.node == topology.by_id[start].node:
-        return False
-    return there.kind is DeviceKind.NETWORK or there.node != here.node
+def _extended(topology: Topology, ways: dict[str, list[_Way]], links: list[int]) -> list[_Way]:
+    """The ways to a device whose last link is one of `links`, as many as are looked at."""
+    longer = []
+    for index in links:
+        link = topology.links[index]
+        longer += [
+            _Way((*way.links, index), min(way.GBps, link.GBps), way.alpha_us + link.alpha_us) for way in ways[link.src]
+        ]
+    return longer[:_MAX_CANDIDATES]
 
 
-def _best_candidates(topology: Topology, tight: dict[str, list[int]], start: str, end: str) -> list[tuple[int, ...]]:
-    """Shortest link sequences from start to end: the widest, then the quickest, then the shortest of them."""
-    candidates: list[tuple[int, ...]] = []
-    stack: list[tuple[str, tuple[int, ...]]] = [(end, ())]
-    while stack and len(candidates) < _MAX_CANDIDATES:
-        device, tail = stack.pop()
-        if device == start:
-            candidates.append(tail)
-            continue
-        for index in reversed(tight[device]):
-            stack.append((topology.links[index].src, (index, *tail)))
-
-    def quality(links: tuple[int, ...]) -> tuple[float, float, int]:
-        chosen = [topology.links[index] for index in links]
-        return (-min(link.GBps for link in chosen), sum(link.alpha_us for link in chosen), len(links))
-
-    best = min(map(quality, candidates))
-    return sorted(links for links in candidates if quality(links) == best)[:MAX_EQUAL_PATHS]
+def _best(ways: list[_Way]) -> list[tuple[int, ...]]:
+    if len(ways) == 1:
+        return [ways[0].links]
+    best = min(way.quality for way in ways)
+    return sorted(way.links for way in ways if way.quality == best)[:MAX_EQUAL_PATHS]
 
 
-def _without_fallback(
-    topology: Topology, found: dict[tuple[int, int], list[tuple[int, ...]]]
-) -> dict[tuple[int, int], list[tuple[int, ...]]]:
+def _without_fallback(topology: Topology, found: Pairs) -> Pairs:
     """Drop paths inside a node over fallback kinds, node by node, where the node's GPUs are connected without them."""
     kept = dict(found)
-    for node in sorted({gpu.node for gpu in topology.gpus}):
-        ranks = [rank for rank in range(topology.num_ranks) if topology.node_of(rank) == node]
+    members: dict[int, list[int]] = defaultdict(list)
+    for rank in range(topology.num_ranks):
+        members[topology.node_of(rank)].append(rank)
+    for ranks in members.values():
         local = {rank: position for position, rank in enumerate(ranks)}
-        inside = [pair for pair in found if pair[0] in local and pair[1] in local]
+        inside = [pair for pair in itertools.product(ranks, ranks) if pair in found]
         direct = [pair for pair in inside if not _crosses(topology, found[pair][0], topology.fallback)]
         if strongly_connected(len(ranks), [(local[a], local[b]) for a, b in direct]) is None:
             for pair in set(inside) - set(direct):
@@ -251,14 +291,22 @@ def _require_connected(topology: Topology, found: dict[tuple[int, int], list[tup
         raise unreachable(topology, *gap)
 
 
-def _make_path(topology: Topology, index: int, src: int, dst: int, links: tuple[int, ...]) -> Path:
-    chosen: list[Link] = [topology.links[link] for link in links]
-    return Path(
-        index=index,
-        src=src,
-        dst=dst,
-        links=links,
-        alpha_us=sum(link.alpha_us for link in chosen),
-        GBps=min(link.GBps for link in chosen),
-        occupancy=tuple((link.gap_us, transfer_us(1, link.GBps)) for link in chosen),
-    )
+def _numbered(topology: Topology, pairs: Pairs) -> tuple[Path, ...]:
+    """The paths of these ways, in order."""
+    occupancy = [(link.gap_us, transfer_us(1, link.GBps)) for link in topology.links]
+    paths: list[Path] = []
+    for (src, dst), ways in sorted(pairs.items()):
+        for variant, links in enumerate(ways):
+            path = Path(
+                index=len(paths),
+                src=src,
+                dst=dst,
+                links=links,
+                alpha_us=sum(topology.links[link].alpha_us for link in links),
+                GBps=min(topology.links[link].GBps for link in links),
+                occupancy=tuple(occupancy[link] for link in links),
+                variant=variant,
+                variants=len(ways),
+            )
+            paths.append(path)
+    return tuple(paths)

@@ -130,17 +130,12 @@ def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: i
 def _bound(plan: Plan, scored: Sequence[Scored]) -> Bound:
     """The best bound of the machine, or what a tree packing proved over all its paths where that says more."""
     best = plan.bound
+    if _halves(plan.request) != 1 or any(gap for path in plan.paths for gap, _ in path.occupancy):
+        return best
     for entry in scored:
         solution = entry.solution
         whole = len(solution.instance.paths) == len(plan.paths)
-        free = all(gap == 0 for path in plan.paths for gap, _ in path.occupancy)
-        if (
-            entry.candidate.strategy in ("trees", "flow")
-            and solution.bound_us
-            and whole
-            and free
-            and _halves(plan.request) == 1
-        ):
+        if entry.candidate.strategy in ("trees", "flow") and solution.bound_us and whole:
             per_byte = solution.bound_us / entry.candidate.anchor_bytes
             if per_byte > best.us_per_byte * (1 + 1e-3):
                 best = replace(best, us_per_byte=per_byte, what="packing bound: linear program over all trees")

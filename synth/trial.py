@@ -31,7 +31,7 @@ from synth.lowering import LoweringOptions, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
-from synth.simulate import Simulator, paths_by_pair
+from synth.simulate import Simulator, by_pair
 from synth.simulate.routes import Paths
 from synth.units import format_size
 from synth.workers import in_parallel
@@ -317,7 +317,7 @@ class Trial:
 
     @cached_property
     def _paths(self) -> Paths:
-        return paths_by_pair(self.request.topology)
+        return by_pair(self.plan.paths)
 
     def _look_at_candidates(self) -> None:
         """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""

@@ -6,13 +6,12 @@ import heapq
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 from synth.cli.topo_picture import picture
 from synth.inputs.catalogue import catalogue_names
 from synth.inputs.load import load_topology
 from synth.nearness import nearest_nics
-from synth.paths import Path, find_paths
+from synth.paths import Path, find_all_paths, find_paths
 from synth.topology import DeviceKind, Topology
 
 #: Lines of prose are no longer than this, whatever the terminal.
@@ -50,7 +49,7 @@ def show_text(topology: Topology, width: int = _WIDTH) -> str:
     Raises NoAnswerError (of `find_paths`) where some GPUs are not connected.
     """
     used = find_paths(topology)
-    everywhere = find_paths(replace(topology, fallback=frozenset()))
+    everywhere = find_all_paths(topology)
     blocks = [
         _head(topology, min(width, _WIDTH)),
         picture(topology, min(width, _WIDTH)),

@@ -2,7 +2,7 @@
 
 from synth.constants import Constants
 from synth.simulate.calibration import read_calibration
-from synth.simulate.routes import paths_by_pair
+from synth.simulate.routes import by_pair, paths_by_pair
 from synth.simulate.simulate import Simulator, Trace
 
-__all__ = ["Constants", "Simulator", "Trace", "paths_by_pair", "read_calibration"]
+__all__ = ["Constants", "Simulator", "Trace", "by_pair", "paths_by_pair", "read_calibration"]

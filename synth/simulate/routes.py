@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 
 from synth.constants import ProtocolConstants
-from synth.errors import InputError, NoAnswerError
-from synth.paths import Path, find_paths, kind_of
+from synth.errors import InputError
+from synth.paths import Path, find_all_paths, kind_of
 from synth.simulate.engine import Route
 from synth.simulate.program import Connection, Program
 from synth.topology import Topology
@@ -17,21 +16,18 @@ Paths = Mapping[tuple[int, int], Sequence[Path]]
 
 
 def paths_by_pair(topology: Topology) -> Paths:
-    """The equal paths of every ordered pair of ranks.
-
-    A file from elsewhere may join GPUs that ours go around: such pairs get the path over CPUs or the network that a runtime would
-    take. Pairs that nothing joins are absent.
+    """The equal paths of every ordered pair of ranks that a connection joins, over CPUs or the network, too: a file from elsewhere
+    may join GPUs that ours go around, and gets the path that a runtime would take.
     """
+    return by_pair(find_all_paths(topology))
+
+
+def by_pair(paths: Iterable[Path]) -> Paths:
+    """Paths of some pairs of ranks, in order, for a caller that has found all that its algorithms use."""
     pairs: dict[tuple[int, int], list[Path]] = defaultdict(list)
-    for path in find_paths(topology):
+    for path in paths:
         pairs[path.src, path.dst].append(path)
-    everything: dict[tuple[int, int], list[Path]] = defaultdict(list)
-    try:
-        for path in find_paths(replace(topology, fallback=frozenset())):
-            everything[path.src, path.dst].append(path)
-    except NoAnswerError:  # cannot be: fewer paths are left out than above, where all ranks were joined
-        return pairs
-    return {**everything, **pairs}
+    return pairs
 
 
 def routes_of(topology: Topology, paths: Paths, program: Program, protocol: ProtocolConstants) -> list[Route]:

@@ -7,7 +7,7 @@ import pytest
 from synth.cluster import Cable, NetworkKind, NetworkPlan, merge
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
-from synth.paths import MAX_EQUAL_PATHS, Path, find_paths, reverse_path, strongly_connected
+from synth.paths import MAX_EQUAL_PATHS, Path, find_all_paths, find_paths, reverse_path, strongly_connected
 from synth.topology import Device, DeviceKind, Link, Topology, replicate
 
 Ends = tuple[str, str, float]
@@ -129,3 +129,28 @@ def test_no_box_forwards_what_is_for_others() -> None:
     line = merge([load_topology("pcie-2x2-nvlink")] * 3, NetworkPlan(NetworkKind.CABLES, cables=cables))
     crossed = {frozenset((line.node_of(path.src), line.node_of(path.dst))) for path in find_paths(line)}
     assert crossed == {frozenset(pair) for pair in ((0,), (1,), (2,), (0, 1), (1, 2))}
+
+
+def test_all_paths_are_those_in_use_and_the_fallbacks_that_are_not() -> None:
+    """On a DGX-1 some pairs have no NVLink: ours go around, a runtime takes the CPUs."""
+    for topology in (load_topology("dgx1"), replicate(load_topology("ndv2"), 2)):
+        used, everything = (
+            {(path.src, path.dst, path.variant): path.links for path in found(topology)}
+            for found in (find_paths, find_all_paths)
+        )
+        assert used.items() <= everything.items()
+        ranks = topology.num_ranks
+        assert {pair[:2] for pair in everything} == {(a, b) for a in range(ranks) for b in range(ranks) if a != b}
+        for pair in everything.keys() - used.keys():
+            kinds = {topology.by_id[topology.links[link].dst].kind for link in everything[pair]}
+            assert DeviceKind.CPU in kinds
+
+
+def test_a_nic_of_another_box_passes_nothing_on() -> None:
+    """Three boxes in a row, each cabled to the next: the first reaches the last over GPUs of the middle one alone."""
+    gpus = [Device(f"gpu{node}", DeviceKind.GPU, node, node) for node in range(3)]
+    nics = [Device(f"nic{node}", DeviceKind.NIC, node) for node in range(3)]
+    ends = [*((f"gpu{node}", f"nic{node}") for node in range(3)), ("nic0", "nic1"), ("nic1", "nic2")]
+    links = [Link(a, b, "wire", 1.0, 1.0) for x, y in ends for a, b in ((x, y), (y, x))]
+    row = Topology("row", (*gpus, *nics), tuple(links))
+    assert {(path.src, path.dst) for path in find_paths(row)} == {(0, 1), (1, 0), (1, 2), (2, 1)}
