@@ -32,6 +32,11 @@ class Boxes:
         """How many ranks a box has."""
         return len(self.ranks[0])
 
+    def starting_at(self, rank: int) -> Boxes:
+        """The boxes in their order, that of a rank first."""
+        first = self.box_of[rank]
+        return Boxes(self.ranks[first:] + self.ranks[:first], self.rotation)
+
     @cached_property
     def box_of(self) -> dict[int, int]:
         """By rank, its box."""

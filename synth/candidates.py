@@ -34,9 +34,12 @@ _MOST_JOINT_RANKS = 32
 #: have them.
 HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hierarchy-direct": "direct"}
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
-#: The same for what goes from one rank to all, or from all to one: boxes do not all do the same, but pass it on.
-CHAINS = {"hierarchy-chain": "ring", "hierarchy-two-trees": "two-trees"}
+#: The same for what one rank sends or gets: boxes do not all do the same.
+CHAINS = {"hierarchy-chain": "ring", "hierarchy-two-trees": "two-trees", "hierarchy-fan": "direct"}
 _CHAINED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE})
+_FANNED = frozenset({CollectiveName.GATHER, CollectiveName.SCATTER})
+#: Ranks up to which a flow of what one rank sends or gets ends in seconds; it comes nearer to the limit than a fan of boxes.
+_MOST_FLOWN_RANKS = 128
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
 MAX_BOXED_TRANSFERS = 140_000
 #: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
@@ -301,9 +304,13 @@ def _packing_counts(
 
 
 def is_large(collective: Collective) -> bool:
-    """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have."""
+    """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have, or one rank sends
+    to so many, or gets from so many, that a flow takes minutes and more channels than there are.
+    """
     if collective.name in _HIERARCHICAL | _CHAINED:
         return collective.num_ranks * (collective.num_ranks - 1) > MAX_TRANSFERS
+    if collective.name in _FANNED:
+        return collective.num_ranks > _MOST_FLOWN_RANKS
     return transfers_of(collective) > MAX_TRANSFERS
 
 
@@ -343,15 +350,20 @@ def hierarchy_candidates(
 
 
 def _across_boxes(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """alltoall over equal boxes: whole shares, which many connections carry side by side, and finer ones that are worth it."""
+    """alltoall over equal boxes, solved for one."""
+    cuts = _across_cuts(instance, counts, buffer_bytes)
+    return [Candidate("hierarchy-direct", count, buffer_bytes) for count in cuts]
+
+
+def _across_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
+    """For chunks with one destination whole shares, which many connections carry side by side, and finer ones that are worth it."""
     finer = [
         count
         for count in counts
         if transfers_of(with_count(instance.collective, count)) <= MAX_TRANSFERS
         and _worth_cutting(instance, count, buffer_bytes)
     ]
-    tried = dict.fromkeys((counts[0], *[count for count in finer if count <= _FINEST_ACROSS][-1:]))
-    return [Candidate("hierarchy-direct", count, buffer_bytes) for count in tried]
+    return list(dict.fromkeys((counts[0], *[count for count in finer if count <= _FINEST_ACROSS][-1:])))
 
 
 def chained_candidates(
@@ -359,9 +371,14 @@ def chained_candidates(
 ) -> list[Candidate]:
     """What to solve through equal boxes at one buffer size, for broadcast and reduce: round the ring, and where boxes are many over
     trees, too; the finest cut that is worth it, from which whole ways can be made, and for large buffers coarse ones, whose tiles
-    overlap without a schedule.
+    overlap without a schedule. For gather and scatter straight to the boxes, where a flow takes too long.
     """
-    if instance.collective.name not in _CHAINED or strategy not in ("auto", "hierarchy"):
+    if strategy not in ("auto", "hierarchy"):
+        return []
+    if instance.collective.name in _FANNED and (strategy == "hierarchy" or is_large(instance.collective)):
+        cuts = _across_cuts(instance, counts, buffer_bytes)
+        return [Candidate("hierarchy-fan", count, buffer_bytes) for count in cuts]
+    if instance.collective.name not in _CHAINED:
         return []
     ways = WAYS_OF_A_PLACE * boxes.size
     worth = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.candidates import CONNECTION_BOUND_BYTES, direct
 from synth.plan import Plan
 
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
@@ -59,7 +59,7 @@ class Goal:
     @property
     def _chained(self) -> bool:
         """Whether it is one rank that sends or gets all, and equal boxes are there to pass it on."""
-        return any(each.chained for each in self.plan.waves[0])
+        return not direct(self.plan.collective(1)) and any(each.chained for each in self.plan.waves[0])
 
     @property
     def _sums(self) -> bool:

@@ -19,6 +19,7 @@ from synth.ordering import Ordering, Rounds
 from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
 from synth.routing.across import AcrossRouting
+from synth.routing.fan import FanRouting
 from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT
 from synth.routing.rooted import RootedRouting
@@ -69,9 +70,13 @@ def hierarchical_in_rounds(instance: Instance, boxes: Boxes, stages: Stages, pat
 
 
 def chained(instance: Instance, boxes: Boxes, pattern: str) -> Routed:
-    """The routing, in broadcast form, of chunks from one rank to all over boxes that do not all do the same, which is not folded.
-    `pattern` is one of `synth.routing.patterns.FROM_ONE`. Raises NoAnswerError as `RootedRouting` does.
+    """The routing, in broadcast form, of chunks of one rank, or for one, over boxes that do not all do the same: it is not folded.
+    `pattern` is one of `synth.routing.patterns.FROM_ONE`, or `DIRECT` where chunks have one end each. Raises NoAnswerError as
+    `RootedRouting` and `FanRouting` do.
     """
+    if pattern == DIRECT:
+        routing, spread = FanRouting()(instance, boxes)
+        return Routed("hierarchy", routing, None, "a fan of boxes", spread.load_us)
     routing, packing = RootedRouting(pattern)(instance, boxes)
     return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
 

@@ -19,6 +19,7 @@ from synth.candidates import (
     LARGE_VIEW,
     WAYS_OF_A_PLACE,
     Candidate,
+    direct,
     transfers_of,
 )
 from synth.chunks import divides
@@ -297,7 +298,9 @@ class Search:
         if boxed is None:
             return None
         instance, boxes = boxed
-        chosen = over_few_ways(partial(chained, boxes=boxes, pattern=pattern), WAYS_OF_A_PLACE * boxes.size)
+        chosen: Strategy = partial(chained, boxes=boxes, pattern=pattern)
+        if not direct(collective):
+            chosen = over_few_ways(chosen, WAYS_OF_A_PLACE * boxes.size)
         try:
             if candidate.view is None:
                 solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)

@@ -9,15 +9,14 @@ number of boxes. Loads are those of one box's links, which carry what leaves it 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from synth.boxes import Boxes
-from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
-from synth.paths import Path, strongly_connected
-from synth.routing.box import Gate, gates_of
+from synth.paths import Path
+from synth.routing.box import Gate, TwoBoxes, gates_of, paths_inside
 from synth.routing.packing import Packing
 from synth.routing.trees import TreesRouting
 from synth.timing import busiest_link_us
@@ -41,13 +40,8 @@ class AcrossRouting:
         demands = [demand for demand in instance.demands if boxes.box_of[demand.source] == 0]
         if any(len(demand.dests) != 1 for demand in demands):
             raise NoAnswerError(f"--strategy hierarchy: {instance.collective.name} has chunks for several ranks")
-        inside = [path for path in instance.paths if boxes.box_of[path.src] == boxes.box_of[path.dst] == 0]
-        within = [(boxes.place_of[path.src], boxes.place_of[path.dst]) for path in inside]
-        if strongly_connected(boxes.size, within) is not None:
-            raise NoAnswerError(f"{instance.topology.name}: the GPUs of a box reach each other over other boxes only")
+        inside = paths_inside(instance, boxes)
         gates = gates_of(instance, boxes, range(1, boxes.count))
-        if not gates:
-            raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")
         pair = _two_boxes(instance, boxes, inside, gates, demands)
         routing, packing = self.packing(pair)
         few = _one_each(pair, packing, gates)
@@ -69,7 +63,7 @@ class AcrossRouting:
         return Routing(ordered, busiest_link_us(instance, ordered)), packing
 
 
-def _one_each(pair: _TwoBoxes, packing: Packing, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
+def _one_each(pair: TwoBoxes, packing: Packing, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
     """Of the gates between the same two places one, so that they load links as evenly as one by one they can: fewer connections."""
     first = len(pair.paths) - len(gates)
     amounts: defaultdict[tuple[int, int], float] = defaultdict(float)
@@ -94,33 +88,14 @@ def _one_each(pair: _TwoBoxes, packing: Packing, gates: tuple[Gate, ...]) -> tup
     return tuple(gates[number] for number in sorted(chosen))
 
 
-@dataclass(frozen=True)
-class _TwoBoxes(Instance):
-    """A box that sends, a box that receives, and what is `asked` of them: chunks numbered as in the instance that they stand for."""
-
-    asked: tuple[Demand, ...] = ()
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        return self.asked
-
-
 def _two_boxes(
     instance: Instance, boxes: Boxes, inside: list[Path], gates: tuple[Gate, ...], demands: list[Demand]
-) -> _TwoBoxes:
-    """Place i of the sending box is rank i, of the receiving one rank size + i; paths are those inside either, then gates."""
-    size, place = boxes.size, boxes.place_of
-    layers = [
-        replace(path, src=place[path.src] + layer, dst=place[path.dst] + layer)
-        for layer in (0, size)
-        for path in inside
-    ]
-    crossing = [replace(instance.paths[gate.paths[1]], src=gate.src, dst=gate.dst + size) for gate in gates]
-    paths = tuple(replace(path, index=index) for index, path in enumerate((*layers, *crossing)))
+) -> TwoBoxes:
+    """The first box as it sends and as it receives: both load the same links."""
     asked = []
     for chunk, source, dests in demands:
         (dest,) = dests
-        there = place[dest] + (size if boxes.box_of[dest] else 0)
-        asked.append(Demand(chunk, place[source], frozenset({there})))
-    collective = Collective(CollectiveName.ALLTOALL, 2 * size, 2 * size)
-    return _TwoBoxes(instance.topology, collective, paths, instance.chunk_bytes, asked=tuple(asked))
+        there = boxes.place_of[dest] + (boxes.size if boxes.box_of[dest] else 0)
+        asked.append(Demand(chunk, boxes.place_of[source], frozenset({there})))
+    crossing = [instance.paths[gate.paths[1]] for gate in gates]
+    return TwoBoxes.of(instance, boxes, (inside, inside, crossing), asked)

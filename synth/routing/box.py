@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from synth.boxes import Boxes
 from synth.collective import Collective, CollectiveName
-from synth.instance import Instance
+from synth.errors import NoAnswerError
+from synth.instance import Demand, Instance
+from synth.paths import Path, strongly_connected
 from synth.routing.packing import Commodity, Network
 
 Floats = NDArray[np.float64]
@@ -67,7 +69,10 @@ class Box:
 
 
 def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[Gate, ...]:
-    """Paths out of the first box to those `strides` on, joined to gates where they differ only in how far they lead; in order."""
+    """Paths out of the first box to those `strides` on, joined to gates where they differ only in how far they lead; in order.
+
+    Raises NoAnswerError where there are none.
+    """
     one_link = boxes.links.min(axis=0).tolist()
     found: dict[tuple[int, int, tuple[int, ...]], dict[int, int]] = defaultdict(dict)
     for path in instance.paths:
@@ -75,4 +80,47 @@ def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[
         if boxes.box_of[path.src] == 0 and stride in strides:
             key = (boxes.place_of[path.src], boxes.place_of[path.dst], tuple(one_link[link] for link in path.links))
             found[key].setdefault(stride, path.index)
-    return tuple(Gate(src, dst, paths) for (src, dst, _), paths in found.items() if len(paths) == len(strides))
+    gates = tuple(Gate(src, dst, paths) for (src, dst, _), paths in found.items() if len(paths) == len(strides))
+    if not gates:
+        raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")
+    return gates
+
+
+def paths_inside(instance: Instance, boxes: Boxes) -> list[Path]:
+    """The paths between GPUs of the first box. Raises NoAnswerError where these do not all reach each other over them."""
+    inside = [path for path in instance.paths if boxes.box_of[path.src] == boxes.box_of[path.dst] == 0]
+    within = [(boxes.place_of[path.src], boxes.place_of[path.dst]) for path in inside]
+    if strongly_connected(boxes.size, within) is not None:
+        raise NoAnswerError(f"{instance.topology.name}: the GPUs of a box reach each other over other boxes only")
+    return inside
+
+
+@dataclass(frozen=True)
+class TwoBoxes(Instance):
+    """A box that sends and one that receives, and what is `asked` of them: place i of the first is rank i, of the second rank
+    size + i; chunks are numbered as in the instance that they stand for.
+    """
+
+    asked: tuple[Demand, ...] = ()
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.asked
+
+    @classmethod
+    def of(
+        cls, instance: Instance, boxes: Boxes, layers: Sequence[Sequence[Path]], asked: Sequence[Demand]
+    ) -> TwoBoxes:
+        """`layers` are paths inside the first box, inside the second, and from the first to the second, in this order; `asked` has
+        the pair's ranks.
+        """
+        size, place = boxes.size, boxes.place_of
+        shifts = ((0, 0), (size, size), (0, size))
+        paths = [
+            replace(path, src=place[path.src] + there, dst=place[path.dst] + here)
+            for layer, (there, here) in zip(layers, shifts, strict=True)
+            for path in layer
+        ]
+        collective = Collective(CollectiveName.ALLTOALL, 2 * size, 2 * size)
+        numbered = tuple(replace(path, index=index) for index, path in enumerate(paths))
+        return cls(instance.topology, collective, numbered, instance.chunk_bytes, asked=tuple(asked))

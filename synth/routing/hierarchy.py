@@ -42,8 +42,6 @@ class HierarchyRouting:
         (parents,) = trees_of_boxes(self.pattern, boxes.count)
         demands = _deciding(instance, boxes)
         box = Box.of(instance, boxes, strides(self.pattern, boxes.count))
-        if not box.gates:
-            raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")
         packing = pack_box(box, [sum(d.source == rank for d in demands) for rank in boxes.ranks[0]], boxes.count)
         gates = deal_gates(box, packing, boxes.count)
         chosen = _assigned(box, demands, gates, boxes)

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from synth.boxes import Boxes
-from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
-from synth.instance import Instance
+from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
-from synth.paths import Path, strongly_connected
-from synth.routing.box import Gate, gates_of
+from synth.paths import Path
+from synth.routing.box import Gate, TwoBoxes, gates_of, paths_inside
 from synth.routing.packing import Commodity, Network, Packing
 from synth.routing.patterns import Parents, strides, trees_of_boxes
 from synth.routing.trees import TreesRouting
@@ -38,15 +37,10 @@ class RootedRouting:
         Raises NoAnswerError where chunks do not go from one rank to all, where the GPUs of a box do not all reach each other
         inside it, or where no gate leads as far as the pattern does.
         """
-        boxes = _from_the_roots(boxes, _root(instance))
+        boxes = boxes.starting_at(_root(instance))
         trees = trees_of_boxes(self.pattern, boxes.count)
-        inside = [path for path in instance.paths if boxes.box_of[path.src] == boxes.box_of[path.dst] == 0]
-        within = [(boxes.place_of[path.src], boxes.place_of[path.dst]) for path in inside]
-        if strongly_connected(boxes.size, within) is not None:
-            raise NoAnswerError(f"{instance.topology.name}: the GPUs of a box reach each other over other boxes only")
+        inside = paths_inside(instance, boxes)
         gates = gates_of(instance, boxes, strides(self.pattern, boxes.count))
-        if not gates:
-            raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")
         pair = _two_boxes(instance, boxes, inside, gates)
         routing, packing = self.packing(pair, _shallow(pair, 2 * len(inside)))
         ordered = tuple(sorted(_everywhere(routing.transfers, boxes, trees, inside, gates)))
@@ -61,12 +55,6 @@ def _root(instance: Instance) -> int:
         name = instance.collective.name
         raise NoAnswerError(f"--strategy hierarchy: {name} has chunks that do not go from one rank to all")
     return min(sources)
-
-
-def _from_the_roots(boxes: Boxes, root: int) -> Boxes:
-    """The boxes in their order, the root's first."""
-    first = boxes.box_of[root]
-    return replace(boxes, ranks=boxes.ranks[first:] + boxes.ranks[:first])
 
 
 def _everywhere(
@@ -97,38 +85,28 @@ def _everywhere(
     return everywhere
 
 
-def _two_boxes(instance: Instance, boxes: Boxes, inside: Sequence[Path], gates: Sequence[Gate]) -> Instance:
-    """Place i of the root's box is rank i, of the next one rank size + i; paths are those inside either, then gates, which load the
-    next box with what they take on from there, too, if anything is.
-    """
-    size, place = boxes.size, boxes.place_of
+def _two_boxes(instance: Instance, boxes: Boxes, inside: Sequence[Path], gates: Sequence[Gate]) -> TwoBoxes:
+    """The root's box and the next one, which gates load with what they take on from there, too, if anything is."""
     next_box = boxes.paths[1].tolist()
-    layers = [
-        replace(instance.paths[number], src=place[path.src] + layer, dst=place[path.dst] + layer)
-        for layer in (0, size)
-        for path in inside
-        for number in [next_box[path.index] if layer else path.index]
-    ]
     crossing = []
     for gate in gates:
-        there = instance.paths[gate.paths[1]]
-        path = replace(there, src=gate.src, dst=gate.dst + size)
+        path = instance.paths[gate.paths[1]]
         if boxes.count > 2:
-            on = instance.paths[next_box[there.index]]
-            path = replace(path, links=there.links + on.links, occupancy=there.occupancy + on.occupancy)
+            on = instance.paths[next_box[path.index]]
+            path = replace(path, links=path.links + on.links, occupancy=path.occupancy + on.occupancy)
         crossing.append(path)
-    paths = tuple(replace(path, index=index) for index, path in enumerate((*layers, *crossing)))
-    root = place[_root(instance)]
-    collective = Collective(CollectiveName.BROADCAST, 2 * size, instance.collective.chunks, root)
-    return Instance(instance.topology, collective, paths, instance.chunk_bytes)
+    root, everybody = boxes.place_of[_root(instance)], frozenset(range(2 * boxes.size))
+    asked = [Demand(demand.chunk, root, everybody - {root}) for demand in instance.demands]
+    there = [instance.paths[next_box[path.index]] for path in inside]
+    return TwoBoxes.of(instance, boxes, (inside, there, crossing), asked)
 
 
-def _shallow(pair: Instance, first_gate: int) -> list[tuple[int, ...]]:
+def _shallow(pair: TwoBoxes, first_gate: int) -> list[tuple[int, ...]]:
     """For every gate of a pair of boxes two shallow trees over it: all GPUs of the root's box get a chunk from the root, or from
     the GPU where it leaves, which gets it first.
     """
     network, ranks = Network.of(pair), pair.num_ranks
-    size, root = ranks // 2, _root(pair)
+    size, root = ranks // 2, pair.demands[0].source
 
     def spread(source: int, first: int) -> tuple[int, ...]:
         """The shallowest tree inside one of the boxes, that of rank `first` and those after it."""

@@ -122,3 +122,25 @@ def test_what_goes_through_boxes_is_right(
         (chunk, box) for chunk in range(count) for box in range(boxes.count) if box != boxes.box_of[root]
     }
     verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
+
+
+@given(
+    topology=clusters(),
+    name=st.sampled_from([CollectiveName.GATHER, CollectiveName.SCATTER]),
+    count=st.integers(1, 3),
+    data=st.data(),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_fans_out_over_boxes_is_right(
+    topology: Topology, name: CollectiveName, count: int, data: st.DataObject
+) -> None:
+    paths = find_paths(topology)
+    root = data.draw(st.integers(0, topology.num_ranks - 1))
+    collective = Collective(name, topology.num_ranks, count * topology.num_ranks, root)
+    found = Builder(topology, None, paths).boxed(collective, SIZE, DIRECT)
+    assert found is not None
+    instance, boxes = found
+    solution = Stages()(instance, partial(chained, boxes=boxes, pattern=DIRECT))
+    check_schedule(instance, solution.schedule)
+    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)

@@ -17,6 +17,7 @@ from synth.candidates import (
     candidates,
     chained_candidates,
     hierarchy_candidates,
+    is_large,
     joint_candidates,
     lean_candidates,
     transfers_of,
@@ -267,6 +268,19 @@ def test_what_goes_through_boxes_is_cut_into_whole_ways(name: str, count: int) -
     assert {each.view for each in tried} == ({"Simple", "LL128"} if count >= 8 else {"Simple"})
     assert chained_candidates(instance, boxes, "trees", counts, GB, by_time=True) == []
     assert hierarchy_candidates(instance, "auto", counts, GB, by_time=True) == []
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter"])
+def test_what_one_rank_sends_or_gets_fans_out_where_a_flow_takes_long(name: str) -> None:
+    few, many = instance_of(star(128), name, root=0), instance_of(star(136), name, root=0)
+    assert not is_large(few.collective)
+    assert chained_candidates(few, boxes_of(8, 16), "auto", POWERS, GB, by_time=True) == []
+    assert is_large(many.collective)
+    tried = chained_candidates(many, boxes_of(8, 17), "auto", POWERS, GB, by_time=True)
+    assert [(each.strategy, each.count) for each in tried] == [("hierarchy-fan", 1), ("hierarchy-fan", 4)]
+    assert chained_candidates(many, boxes_of(8, 17), "flow", POWERS, GB, by_time=True) == []
+    asked = chained_candidates(few, boxes_of(8, 16), "hierarchy", POWERS, 1 << 10, by_time=True)
+    assert [(each.strategy, each.count) for each in asked] == [("hierarchy-fan", 1)]
 
 
 def test_what_goes_through_boxes_is_cut_less_for_small_buffers() -> None:
