@@ -16,10 +16,15 @@ from synth.solve import Solution, Written
 from synth.timing import busiest_link_us, check_schedule
 
 ONE_SHOT = "one-shot"
+#: How much more than its share a ring may carry where the chunks do not divide.
+_UNEVEN = 1.02
+#: Transfers up to which rings are made: their chunks travel in a few messages.
+_MOST_OF_RINGS = 2 * MAX_TRANSFERS
 
 
 def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
-    """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending.
+    """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending;
+    where none is, for rings the coarsest that deals them about as much each.
 
     Empty where the baseline does not exist for this collective or machine.
     """
@@ -31,13 +36,17 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
     except NoAnswerError:
         return []
     both = [count for count in own if count in counts]
+    if not both and name == "ring":
+        (rings,) = own[:1]
+        both = [count for count in counts if -(-count // rings) * rings <= count * _UNEVEN][:1]
     return sorted({*both[:1], *both[-1:]})
 
 
 def known_solution(name: str, machine: Machine, collective: Collective, size_bytes: int) -> Solution:
     """Baseline `name` as a checked solution; NoAnswerError with the reason where the machine has none, or it is too large."""
-    if transfers_of(collective) > MAX_TRANSFERS:
-        raise NoAnswerError(f"{name}: {transfers_of(collective)} transfers, at most {MAX_TRANSFERS} are tried")
+    most = _MOST_OF_RINGS if name == "ring" else MAX_TRANSFERS
+    if transfers_of(collective) > most:
+        raise NoAnswerError(f"{name}: {transfers_of(collective)} transfers, at most {most} are tried")
     if name == ONE_SHOT:
         return _one_shot(machine, collective, size_bytes)
     instance, timed = schedule(name, machine, collective, size_bytes)

@@ -49,6 +49,8 @@ _REACH = 1 << 10
 _SEARCH_SHARE = 0.6
 #: Sort keys that are tried for large buffers on an interpreter.
 _LARGE_KEYS = ("longest-path-to-go", "trees-abreast", "most-transfers-behind")
+#: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
+_LARGE_WORK = 60_000
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=400)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
@@ -57,8 +59,9 @@ _LEAN_GREEDY_RUNS = 5
 _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
-#: Instances that are looked at for it.
-_LL_COPIES = (2, 4, 8)
+#: Instances that are looked at for it, and for what has no more messages than this: few long ones leave threadblocks waiting.
+_COPIES = (2, 4, 8)
+_COARSE_SENDS = 1_000
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,8 @@ class Search:
     @cached_property
     def _large_stages(self) -> Stages:
         """For an interpreter with large buffers: there no key is always the best, but what was ordered before stays so."""
-        return self._quick(Ordering(keys=_LARGE_KEYS, rules=("",)), Ordering(keys=_LARGE_KEYS[:1], rules=("",)))
+        tried = Ordering(keys=_LARGE_KEYS, rules=("",), work=_LARGE_WORK)
+        return self._quick(tried, replace(tried, keys=_LARGE_KEYS[:1]))
 
     def _stages_at(self, size: int) -> Stages:
         """All stages where schedules decide or a bandwidth is to be reached, the quick ones elsewhere."""
@@ -345,11 +349,13 @@ class Search:
         for protocol in self._protocols(candidate):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
-            copies = self._copies(solution) if protocol == "LL" else 1
+            low, coarse = protocol == "LL", len(solution.schedule.sends) <= _COARSE_SENDS
+            copies = self._copies(solution) if low or coarse else 1
             fit = [
                 size
                 for size in usable
                 if copies > 1
+                and (low or size <= CONNECTION_BOUND_BYTES)
                 and solution.is_worth_parting(size, copies)
                 and self._serves(candidate.count * copies, size)
             ]
@@ -358,13 +364,15 @@ class Search:
         return scored
 
     def _copies(self, solution: Solution) -> int:
-        """Instances that make up for LL's threadblocks, which move a tenth of the others': as many as a GPU has threadblocks for."""
+        """Instances that make up for LL's threadblocks, which move a tenth of the others', or for few messages: as many as a GPU has
+        threadblocks for.
+        """
         request = self.request
         if request.instances is not None or request.has_cut or solution.written is not None or not request.by_time:
             return 1
         used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
         most = request.threadblocks // max(1, threadblocks_needed(solution.instance, used, joined=True))
-        return max((copies for copies in _LL_COPIES if copies <= most), default=1)
+        return max((copies for copies in _COPIES if copies <= most), default=1)
 
     def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:
         """Times at the sizes, ascending: computed at the ends and where candidates are compared, on the line between elsewhere.

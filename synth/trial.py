@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -91,6 +91,14 @@ _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
 _FEW_THREADBLOCKS = 12
+#: Work that may go to shapes which are seldom best, each time, for one size and for many.
+_LITTLE_WORK = 100_000
+_LITTLE_WORK_OF_A_RANGE = 40_000
+#: Programs of few long messages that are tried on many threadblocks at a size, and others' algorithms of these.
+_COARSE_ONES = 3
+_COARSE_KNOWN = 2
+#: Instances that what is best so far may come to.
+_MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
 #: enough.
 _SHAPED_BYTES = 1 << 20
@@ -132,6 +140,14 @@ class _Ranked(NamedTuple):
 _Plan = dict[Contender, list[int]]
 
 
+class _Effort(NamedTuple):
+    """A candidate as work: links that its messages cross, for a simulation; messages and chunks of them, for a program."""
+
+    crossings: int
+    sends: int
+    transfers: int
+
+
 class _Kind(NamedTuple):
     """What estimates do not compare; `way` tells apart what goes through boxes."""
 
@@ -159,7 +175,9 @@ class Trial:
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
-        self._efforts: dict[int, tuple[int, int]] = {}
+        self._efforts: dict[int, _Effort] = {}
+        self._wide: set[Contender] = set()
+        """what is coarse, on many threadblocks"""
         self._work = 0
         self._shapes_work = 0
         """of that, what went to other shapes"""
@@ -182,7 +200,7 @@ class Trial:
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
             self.contenders.append(Contender(position, 0, copies))
-            if scored[position].wide_us:
+            if scored[position].wide_us and self._is_low(scored[position]):
                 self.contenders.append(Contender(position, 0, scored[position].copies))
         self.scored = scored
         for entry in scored:
@@ -301,7 +319,7 @@ class Trial:
 
     def is_thinned(self, contender: Contender) -> bool:
         """Whether a chosen contender's times were simulated at some of its sizes only."""
-        return self._effort(contender.position)[0] * contender.instances > _EVERY_SIZE_WORK
+        return self._effort(contender.position).crossings * contender.instances > _EVERY_SIZE_WORK
 
     def simulated_us(self, contender: Contender) -> dict[int, float]:
         """The times of a contender that are known, by size."""
@@ -382,7 +400,7 @@ class Trial:
         many times.
         """
         entry = self.entry(contender)
-        if contender.channels or not entry.wide_us:
+        if contender.channels or not entry.wide_us or not self._is_low(entry):
             return True
         wide_is_better = entry.wide_us.get(size, math.inf) < entry.times_us[size]
         return wide_is_better if contender.instances == entry.copies else contender.instances > 1 or not wide_is_better
@@ -410,7 +428,7 @@ class Trial:
         if candidate.strategy == JOINT and candidate.in_rounds:
             # Free roots are for direct links, which one threadblock fills.
             return None
-        transfers = instances * self._effort(leader.position)[1]
+        transfers = instances * self._effort(leader.position).transfers
         read = transfers <= MOST_READ_TRANSFERS * self.request.topology.num_ranks
         # A receive and a send each: what is too large to be simulated could not be compared.
         if divided and read and 2 * transfers <= _MOST_STEPS * self._alike(leader.position):
@@ -441,18 +459,18 @@ class Trial:
 
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
-        crossings, transfers = self._effort(contender.position)
-        work = contender.instances * crossings
+        effort = self._effort(contender.position)
+        work = contender.instances * effort.crossings
         if contender not in plan and contender not in self._algos:
-            work += _LOWERING_WORK * contender.instances * transfers
+            work += _LOWERING_WORK * max(effort.transfers, contender.instances * effort.sends)
         if self._work + work > most or size in self._times.get(contender, {}):
             return 0
         self._work += work
         plan.setdefault(contender, []).append(size)
         return work
 
-    def _effort(self, position: int) -> tuple[int, int]:
-        """What a simulation of a candidate takes, and its transfers."""
+    def _effort(self, position: int) -> _Effort:
+        """What a candidate is as work."""
         if position not in self._efforts:
             solution = self.scored[position].solution
             sends, paths = solution.schedule.sends, solution.instance.paths
@@ -461,7 +479,7 @@ class Trial:
                 crossings //= alike
             else:
                 crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
-            self._efforts[position] = crossings, sum(len(send.chunks) for send in sends)
+            self._efforts[position] = _Effort(crossings, len(sends), sum(len(send.chunks) for send in sends))
         return self._efforts[position]
 
     def _alike(self, position: int) -> int:
@@ -541,24 +559,83 @@ class Trial:
         return sorted(ranked, key=turn.__getitem__)
 
     def _look_at_shapes(self) -> None:
-        """Simulate the best at every size, the smallest first, which are least work, in other shapes, while there is work left."""
+        """Simulate what is coarse on many threadblocks; the best at every size, the smallest first, which are least work, in other
+        shapes, while there is work left; and what more threadblocks have helped on still more of them.
+        """
+        coarse = self._planned(self._coarse_ones)
+        self._carry_out(coarse, may_end=True)
+        refused = [contender for contender in coarse if contender in self.refusals]
+        halved = {replace(contender, instances=contender.instances // 2): coarse[contender] for contender in refused}
+        self._carry_out(halved, may_end=True)
+        self._wide |= {*coarse, *halved}
         plan: _Plan = {}
         for size in self.plan.looked_at:
-            timed = {contender: times[size] for contender, times in self._times.items() if size in times}
-            for leader in self._leaders(timed) if not self._is_closed(size) else ():
+            for leader in self._leaders(size) if not self._is_closed(size) else ():
                 if not self._is_worth_it(leader, size):
                     continue
                 most = _MOST_WORK if self._shape_matters(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self._shapes(leader, size):
                     self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
+        self._carry_out(self._planned(self._further), may_end=True)
 
-    def _leaders(self, timed: dict[Contender, float]) -> list[Contender]:
-        """Of contenders with their times at a size, those worth another shape: the best few, and the best of LL."""
+    def _planned(self, shapes: Callable[[int], Iterable[Contender]]) -> _Plan:
+        """The shapes of every size that nothing has closed yet, the largest first, as far as a little work goes, which is not taken
+        from that of others.
+        """
+        plan: _Plan = {}
+        before = self._work
+        most = before + (_LITTLE_WORK if self.request.single_size else _LITTLE_WORK_OF_A_RANGE)
+        for size in reversed(self.plan.looked_at):
+            for contender in shapes(size) if not self._is_closed(size) else ():
+                if self._is_worth_it(contender, size):
+                    self._spend(plan, contender, size, most)
+        self._work = before
+        return plan
+
+    def _further(self, size: int) -> Iterator[Contender]:
+        """The best at a size with twice its instances, where these have helped it."""
+        timed = self._timed(size)
+        if not timed or size > CONNECTION_BOUND_BYTES or self.request.instances is not None:
+            return
+        best = min(timed, key=lambda contender: (timed[contender], contender.position))
+        entry, instances = self.entry(best), 2 * best.instances
+        if best.instances == 1 or instances > _MOST_INSTANCES or entry.solution.written is not None:
+            return
+        if entry.solution.is_worth_parting(size, instances) and self._divides(entry, instances, size):
+            yield replace(best, instances=instances)
+
+    def _coarse_ones(self, size: int) -> list[Contender]:
+        """The most promising at a size of what has few long messages, on as many threadblocks as there are: on few they wait."""
+        wide = {
+            Contender(position, 0, entry.copies): entry.wide_us[size]
+            for position, entry in enumerate(self.scored)
+            if size in entry.wide_us and not self._is_low(entry)
+        }
+        ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
+        known = [contender for contender in ranked if self._is_known(contender)]
+        return list(dict.fromkeys((*ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+
+    def _is_low(self, entry: Scored) -> bool:
+        """Whether its protocol is LL, of which more threadblocks are estimated well."""
+        return entry.protocol == "LL"
+
+    def _timed(self, size: int) -> dict[Contender, float]:
+        """What was simulated at a size."""
+        return {contender: times[size] for contender, times in self._times.items() if size in times}
+
+    def _leaders(self, size: int) -> list[Contender]:
+        """Of what was simulated at a size, what is worth another shape: the best few, the best of LL, and where one size is all what
+        is coarse, if that is the best.
+        """
+        timed = self._timed(size)
         order = sorted(timed, key=lambda contender: (timed[contender], contender.position))
-        near = [contender for contender in order[:_LEADERS] if timed[contender] <= timed[order[0]] * _NEAR_LEADER]
-        low = [contender for contender in order if self.entry(contender).protocol == "LL"][:1]
-        return [*near, *(c for c in low if c not in near and timed[c] <= timed[order[0]] * _NEAR_LEADER_LL)]
+        wide = [contender for contender in order[:1] if contender in self._wide and self.request.single_size]
+        usual = [contender for contender in order if contender not in self._wide]
+        near = [contender for contender in usual[:_LEADERS] if timed[contender] <= timed[usual[0]] * _NEAR_LEADER]
+        low = [contender for contender in usual if self.entry(contender).protocol == "LL"][:1]
+        low = [contender for contender in low if timed[contender] <= timed[order[0]] * _NEAR_LEADER_LL]
+        return list(dict.fromkeys((*wide, *near, *low)))
 
     def _shape_matters(self, leader: Contender, size: int) -> bool:
         """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
@@ -584,7 +661,7 @@ class Trial:
         usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if large else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
-        plain = () if entry.wide_us else ((0, 1),)
+        plain = () if entry.wide_us and self._is_low(entry) else ((0, 1),)
         for channels, instances in dict.fromkeys((*plain, *usual, *more)):
             if instances > 1 and not entry.solution.is_worth_parting(size, instances):
                 continue

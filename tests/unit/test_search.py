@@ -198,8 +198,15 @@ def test_ll_is_estimated_on_as_many_threadblocks_as_a_gpu_has_room_for() -> None
             assert set(entry.wide_us) <= set(entry.times_us)
             assert bool(entry.wide_us) == (copies > 1)
             assert all(taken <= entry.times_us[size] for size, taken in entry.wide_us.items())
-        others = [entry for entry in scored if entry.protocol != "LL"]
-        assert not any(entry.wide_us for entry in others)
+
+
+def test_few_long_messages_are_estimated_on_many_threadblocks_under_every_protocol() -> None:
+    scored, *_ = searched(request(full(4, GBps=100.0), "allgather", 16 * KB, GB, max_threadblocks=64))
+    assert {entry.protocol for entry in scored if entry.wide_us} >= {"LL", "Simple"}
+    for entry in scored:
+        if entry.protocol != "LL":
+            few = len(entry.solution.schedule.sends) <= 1_000
+            assert all(few and size <= 64 * MB for size in entry.wide_us)
 
 
 def test_an_instance_carries_its_part_of_every_message() -> None:

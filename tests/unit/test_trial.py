@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from msccl_xml.model import Algo
+from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.lowering import LoweringOptions
 from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
 from synth.request import Progress
+from synth.rivals import Rivals
 from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.solve import Solution
@@ -113,6 +115,23 @@ def test_ll_is_tried_on_many_threadblocks() -> None:
         assert contender.instances >= 2
         plain = trial.algo(replace(contender, channels=0, instances=1))
         assert many_us < Simulator(plain, topology).time_us(256 * KB)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter"])
+def test_rings_of_long_messages_are_tried_on_many_threadblocks(collective: str) -> None:
+    """Asked for one size, what a ring takes on up to eight copies is known, and nothing slower is taken."""
+    topology = ring(8, GBps=25.0)
+    (row,) = synthesize(request(topology, collective, 16 * MB, objective="time")).sizes
+    best_us = Rivals(topology, CollectiveName(collective)).times_us("ring", [16 * MB])[16 * MB]
+    assert row.time_us <= best_us * (1 + 1e-9)
+
+
+def test_what_more_threadblocks_help_gets_still_more() -> None:
+    trial = trial_of(full(8, GBps=50.0), "reduce-scatter", 16 * MB, 16 * MB)
+    times = {contender: trial.simulated_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
+    best = min(times, key=lambda contender: times[contender])
+    assert best.instances == 4
+    assert times[best] < times[replace(best, instances=2)] < times[replace(best, instances=1)]
 
 
 def test_by_schedule_a_worse_one_is_never_chosen() -> None:

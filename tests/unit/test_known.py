@@ -1,0 +1,59 @@
+"""Others' algorithms as candidates: which cuts are tried, and rings that the chunks do not divide by."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from synth.baselines import Machine
+from synth.collective import Collective, CollectiveName
+from synth.errors import NoAnswerError
+from synth.inputs.load import load_topology
+from synth.known import known_counts, known_solution
+from synth.lowering import LoweringOptions
+from synth.paths import find_paths
+from synth.timing import link_loads_us
+from synth.topology import Topology
+from synth.verify import verify_algo
+from tests.graphs import full, ring
+
+POWERS = tuple(1 << exponent for exponent in range(10))
+MB = 1 << 20
+
+
+def machine(topology: Topology) -> Machine:
+    return Machine(topology, find_paths(topology))
+
+
+def test_what_divides_is_cut_as_it_is() -> None:
+    two_ways = machine(ring(4))
+    assert known_counts("ring", two_ways, Collective(CollectiveName.ALLGATHER, 4, 4), POWERS) == [2]
+    assert known_counts("ring", two_ways, Collective(CollectiveName.ALLREDUCE, 4, 4), POWERS) == [8]
+    assert known_counts("tree", two_ways, Collective(CollectiveName.ALLGATHER, 4, 4), POWERS) == []
+
+
+@pytest.mark.parametrize("name", [CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER])
+def test_six_rings_are_dealt_a_power_of_two_as_evenly_as_it_goes(name: CollectiveName) -> None:
+    """A DGX-1 has six. Of 256 chunks four rings carry 43 and two 42: 0.8 % more than a sixth; each share in a message a hop."""
+    topology = load_topology("dgx1")
+    six = machine(topology)
+    (count,) = known_counts("ring", six, Collective(name, 8, 8), POWERS)
+    assert count == 256
+    collective = Collective(name, 8, 8 * count)
+    solution = known_solution("ring", six, collective, 16 * MB)
+    assert Counter(len(send.chunks) for send in solution.schedule.sends) == {43: 4 * 8 * 7, 42: 2 * 8 * 7}
+    loads = link_loads_us(solution.instance, [transfer.path for transfer in solution.schedule.transfers()])
+    assert max(loads.values()) <= 7 * 2 * MB / 6 / 22e3 * (43 * 6 / 256) * (1 + 1e-6)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=64)), collective)
+
+
+def test_few_chunks_are_not_dealt_to_six_rings() -> None:
+    six = machine(load_topology("dgx1"))
+    assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 2, 4, 8)) == []
+    assert known_counts("ring", machine(full(4)), Collective(CollectiveName.ALLTOALL, 4, 4), POWERS) == []
+
+
+def test_too_many_transfers_are_refused() -> None:
+    with pytest.raises(NoAnswerError, match="at most 20000 are tried"):
+        known_solution("ring", machine(ring(4)), Collective(CollectiveName.ALLGATHER, 4, 4 * 2048), MB)
