@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 #: What one more file must save, as a share of one size's cost: files cost load time and a reader's attention.
@@ -11,6 +12,8 @@ _FILE_PENALTY = 0.005
 
 #: What being off squared counts for: 10 % at one size are as bad as 14 % in small parts over many.
 _FAR_OFF = 4.0
+#: And what being behind others' algorithms counts for beside: nobody should be worse off at any size.
+_BEHIND = 4.0
 
 
 class Segment(NamedTuple):
@@ -21,13 +24,19 @@ class Segment(NamedTuple):
     last: int
 
 
-def split_range(sizes: Sequence[int], costs: Sequence[Mapping[int, float]], max_files: int) -> list[Segment]:
+def split_range(
+    sizes: Sequence[int],
+    costs: Sequence[Mapping[int, float]],
+    max_files: int,
+    others: Mapping[int, float] = MappingProxyType({}),
+) -> list[Segment]:
     """The segments, in order, that cover all `sizes` with the least regret (plus a small price a file): the sum of what each size
     costs beyond the best that is known for it, as a logarithm, and of the squares of that, since being far off at one size is worse
     than being a little off at many.
 
     `costs[k]` maps a size to what candidate k costs there (us, or any score like it); a size that it does not have is one the
-    candidate cannot serve. Empty if no split covers every size.
+    candidate cannot serve. `others` is what others' algorithms cost where that is known: to be behind them counts for more. Empty
+    if no split covers every size.
     """
     count = len(sizes)
     least = [min((known[size] for known in costs if size in known), default=math.inf) for size in sizes]
@@ -38,7 +47,8 @@ def split_range(sizes: Sequence[int], costs: Sequence[Mapping[int, float]], max_
             for last in range(first, count):
                 if sizes[last] not in known:
                     break
-                total += _regret(known[sizes[last]], least[last])
+                cost_there = known[sizes[last]]
+                total += _regret(cost_there, least[last], others.get(sizes[last], math.inf))
                 if total < cost[first][last][0] - 1e-12:
                     cost[first][last] = (total, candidate)
     best: list[dict[int, tuple[float, list[Segment]]]] = [{} for _ in range(count + 1)]
@@ -55,9 +65,10 @@ def split_range(sizes: Sequence[int], costs: Sequence[Mapping[int, float]], max_
     return _joined(min(finished, key=lambda entry: entry[0])[1]) if finished else []
 
 
-def _regret(cost: float, least: float) -> float:
+def _regret(cost: float, least: float, others: float) -> float:
     excess = math.log(max(cost, 1e-6) / max(least, 1e-6))
-    return excess + _FAR_OFF * excess**2
+    behind = math.log(max(1.0, cost / max(others, 1e-6)))
+    return excess + _FAR_OFF * excess**2 + _BEHIND * behind
 
 
 def _joined(segments: list[Segment]) -> list[Segment]:

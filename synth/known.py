@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES, BaselineOptions, Built, Machine, build, schedule
-from synth.candidates import MAX_TRANSFERS, transfers_of
+from synth.candidates import MAX_TRANSFERS, transfers_of, with_count
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.ir import Routing
@@ -16,8 +16,8 @@ from synth.solve import Solution, Written
 from synth.timing import busiest_link_us, check_schedule
 
 ONE_SHOT = "one-shot"
-#: How much more than its share a ring may carry where the chunks do not divide.
-_UNEVEN = 1.02
+#: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
+_UNEVEN = (1.02, 1.035)
 #: Transfers up to which rings are made: their chunks travel in a few messages.
 _MOST_OF_RINGS = 2 * MAX_TRANSFERS
 
@@ -37,9 +37,19 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
         return []
     both = [count for count in own if count in counts]
     if not both and name == "ring":
-        (rings,) = own[:1]
-        both = [count for count in counts if -(-count // rings) * rings <= count * _UNEVEN][:1]
+        both = _dealt(own[0], collective, counts)
     return sorted({*both[:1], *both[-1:]})
+
+
+def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[int]:
+    """The coarsest count that so many rings share about evenly, or as good as that, and that is not too fine; none where there is
+    no such.
+    """
+    made = [count for count in counts if transfers_of(with_count(collective, count)) <= _MOST_OF_RINGS]
+    for most in _UNEVEN:
+        if even := [count for count in made if -(-count // rings) * rings <= count * most]:
+            return even[:1]
+    return []
 
 
 def known_solution(name: str, machine: Machine, collective: Collective, size_bytes: int) -> Solution:

@@ -97,6 +97,8 @@ _LITTLE_WORK_OF_A_RANGE = 40_000
 #: Programs of few long messages that are tried on many threadblocks at a size, and others' algorithms of these.
 _COARSE_ONES = 3
 _COARSE_KNOWN = 2
+#: What NCCL runs by itself.
+_RIVALS = ("ring", "tree")
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
@@ -230,6 +232,10 @@ class Trial:
     def _is_known(self, contender: Contender) -> bool:
         """Whether it is one of others' algorithms."""
         return self.entry(contender).candidate.strategy in BASELINES
+
+    def _is_rival(self, contender: Contender) -> bool:
+        """Whether it is what a library would run by itself."""
+        return self.entry(contender).candidate.strategy in _RIVALS
 
     def _is_closed(self, size: int) -> bool:
         """Whether something that was simulated at a size meets the goal."""
@@ -706,7 +712,12 @@ class Trial:
         ]
         if not alone:
             costs = [self._costs(contender) | sure for contender, sure in zip(self.contenders, costs, strict=True)]
-        return split_range(self.sizes, costs, max_files)
+        others: dict[int, float] = {}
+        for contender in filter(self._is_rival, self.contenders):
+            for size, taken in self._times.get(contender, {}).items():
+                priced = taken * self._price(contender, size)
+                others[size] = min(others.get(size, math.inf), priced)
+        return split_range(self.sizes, costs, max_files, others)
 
     def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:
         """Simulate the chosen over their own segments and a size beyond on either side, and note them as `known` there; whether

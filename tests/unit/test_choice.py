@@ -75,3 +75,10 @@ def test_one_file_takes_the_best_compromise() -> None:
 def test_a_size_that_nobody_serves_leaves_no_split() -> None:
     assert split_range([1, 2, 4], [{1: 1.0, 4: 1.0}], 4) == []
     assert split_range([1, 2], [], 4) == []
+
+
+def test_to_be_behind_others_counts_for_more_than_to_be_behind_oneself() -> None:
+    first, second = {1: 1.0, 2: 1.1}, {1: 1.03, 2: 1.0}
+    assert split_range([1, 2], [first, second], 1) == [Segment(1, 0, 1)]
+    assert split_range([1, 2], [first, second], 1, {2: 1.2}) == [Segment(1, 0, 1)]
+    assert split_range([1, 2], [first, second], 1, {1: 1.0}) == [Segment(0, 0, 1)]

@@ -48,6 +48,14 @@ def test_six_rings_are_dealt_a_power_of_two_as_evenly_as_it_goes(name: Collectiv
     verify_algo(solution.program(LoweringOptions(max_threadblocks=64)), collective)
 
 
+def test_where_that_takes_too_many_chunks_rings_are_dealt_less_evenly() -> None:
+    """An allreduce has a ring for every rank to begin at: 48 shares of 512 chunks are 10 or 11, 3 % more than even."""
+    six = machine(load_topology("dgx1"))
+    powers = (*POWERS, 1024, 2048)
+    assert known_counts("ring", six, Collective(CollectiveName.ALLREDUCE, 8, 8), powers) == [512]
+    assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 8, 64, 128)) == [64]
+
+
 def test_few_chunks_are_not_dealt_to_six_rings() -> None:
     six = machine(load_topology("dgx1"))
     assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 2, 4, 8)) == []
