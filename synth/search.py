@@ -331,7 +331,9 @@ class Search:
         routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
         stages = self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages
         if candidate.chained:
-            stages = replace(stages, reordering=stages.ordering)
+            # Their estimates say little of which key is the best, so the others are not worth their time.
+            ordering = replace(stages.ordering, work=Ordering().work)
+            stages = replace(stages, ordering=ordering, reordering=ordering)
         solution = stages(viewed, routed)
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))
