@@ -285,7 +285,7 @@ def _crosses(topology: Topology, links: tuple[int, ...], kinds: frozenset[Device
     return any(topology.by_id[topology.links[index].dst].kind in kinds for index in links)
 
 
-def _require_connected(topology: Topology, found: dict[tuple[int, int], list[tuple[int, ...]]]) -> None:
+def _require_connected(topology: Topology, found: Pairs) -> None:
     gap = strongly_connected(topology.num_ranks, found)
     if gap is not None:
         raise unreachable(topology, *gap)

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from synth.baselines import BASELINES
+from synth.boxes import Boxes
 from synth.candidates import (
     CHAINS,
     CONNECTION_BOUND_BYTES,
@@ -79,6 +80,11 @@ class Scored:
     schedules_us: dict[int, float]
     copies: int = 1
     wide_us: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the protocol is LL, whose threadblocks move a tenth of the others': what many of them take is estimated well."""
+        return self.protocol == "LL"
 
     def joined(self, other: Scored) -> Scored:
         """Of one solution under one protocol, what is known at the sizes of both."""
@@ -243,10 +249,8 @@ class Search:
             except NoAnswerError:
                 return None
         self.ledger.enter("topology")
-        if candidate.boxed:
-            return self._hierarchy(candidate)
-        if candidate.chained:
-            return self._chained(candidate)
+        if candidate.boxed or candidate.chained:
+            return self._over_boxes(candidate)
         instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
         options = StrategyOptions(
@@ -276,44 +280,36 @@ class Search:
         finally:
             self.ledger.enter("scoring")
 
-    def _hierarchy(self, candidate: Candidate) -> Solution | None:
-        """The candidate over the machine's boxes; None where these cannot be rotated with their chunks."""
-        collective, pattern = self.plan.collective(candidate.count), HIERARCHIES[candidate.strategy]
-        boxed = self.plan.builder.boxed(collective, candidate.anchor_bytes, pattern)
+    def _over_boxes(self, candidate: Candidate) -> Solution | None:
+        """The candidate over the machine's equal boxes; None where these do not rotate with their chunks, or have no such ways."""
+        pattern = (CHAINS if candidate.chained else HIERARCHIES)[candidate.strategy]
+        boxed = self.plan.builder.boxed(self.plan.collective(candidate.count), candidate.anchor_bytes, pattern)
         if boxed is None:
             return None
-        instance, boxes = boxed
         try:
-            if candidate.in_rounds:
-                assert candidate.view is not None
-                rounds = Rounds(candidate.view)
-                solution = hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds)
-            else:
-                solution = hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
+            if candidate.chained:
+                return self._chained(*boxed, candidate, pattern)
+            return self._hierarchy(*boxed, candidate, pattern)
         except NoAnswerError:
             return None
-        self.ledger.enter("scoring")
-        return solution
+        finally:
+            self.ledger.enter("scoring")
 
-    def _chained(self, candidate: Candidate) -> Solution | None:
-        """The candidate from the root's box through the others, or the other way round; None where these have no such ways."""
-        collective, pattern = self.plan.collective(candidate.count), CHAINS[candidate.strategy]
-        boxed = self.plan.builder.boxed(collective, candidate.anchor_bytes, pattern)
-        if boxed is None:
-            return None
-        instance, boxes = boxed
+    def _hierarchy(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
+        """The candidate solved for one box, as all do the same."""
+        if not candidate.in_rounds:
+            return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
+        assert candidate.view is not None
+        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, Rounds(candidate.view))
+
+    def _chained(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
+        """The candidate from the root's box through the others, or the other way round."""
         chosen: Strategy = partial(chained, boxes=boxes, pattern=pattern)
-        if not direct(collective):
+        if not direct(instance.collective):
             chosen = over_few_ways(chosen, WAYS_OF_A_PLACE * boxes.size)
-        try:
-            if candidate.view is None:
-                solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
-            else:
-                solution = self._for_interpreter(instance, candidate, chosen)
-        except NoAnswerError:
-            return None
-        self.ledger.enter("scoring")
-        return solution
+        if candidate.view is None:
+            return self._stages_at(candidate.anchor_bytes)(instance, chosen)
+        return self._for_interpreter(instance, candidate, chosen)
 
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""

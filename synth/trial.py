@@ -202,7 +202,7 @@ class Trial:
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
             self.contenders.append(Contender(position, 0, copies))
-            if scored[position].wide_us and self._is_low(scored[position]):
+            if scored[position].wide_us and scored[position].is_low:
                 self.contenders.append(Contender(position, 0, scored[position].copies))
         self.scored = scored
         for entry in scored:
@@ -406,7 +406,7 @@ class Trial:
         many times.
         """
         entry = self.entry(contender)
-        if contender.channels or not entry.wide_us or not self._is_low(entry):
+        if contender.channels or not entry.wide_us or not entry.is_low:
             return True
         wide_is_better = entry.wide_us.get(size, math.inf) < entry.times_us[size]
         return wide_is_better if contender.instances == entry.copies else contender.instances > 1 or not wide_is_better
@@ -601,10 +601,10 @@ class Trial:
 
     def _further(self, size: int) -> Iterator[Contender]:
         """The best at a size with twice its instances, where these have helped it."""
-        timed = self._timed(size)
-        if not timed or size > CONNECTION_BOUND_BYTES or self.request.instances is not None:
+        fastest = [*self._timed(size)][:1]
+        if not fastest or size > CONNECTION_BOUND_BYTES or self.request.instances is not None:
             return
-        best = min(timed, key=lambda contender: (timed[contender], contender.position))
+        (best,) = fastest
         entry, instances = self.entry(best), 2 * best.instances
         if best.instances == 1 or instances > _MOST_INSTANCES or entry.solution.written is not None:
             return
@@ -616,30 +616,27 @@ class Trial:
         wide = {
             Contender(position, 0, entry.copies): entry.wide_us[size]
             for position, entry in enumerate(self.scored)
-            if size in entry.wide_us and not self._is_low(entry)
+            if size in entry.wide_us and not entry.is_low
         }
         ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
         known = [contender for contender in ranked if self._is_known(contender)]
         return list(dict.fromkeys((*ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
 
-    def _is_low(self, entry: Scored) -> bool:
-        """Whether its protocol is LL, of which more threadblocks are estimated well."""
-        return entry.protocol == "LL"
-
     def _timed(self, size: int) -> dict[Contender, float]:
-        """What was simulated at a size."""
-        return {contender: times[size] for contender, times in self._times.items() if size in times}
+        """What was simulated at a size, the fastest first."""
+        timed = {contender: times[size] for contender, times in self._times.items() if size in times}
+        return dict(sorted(timed.items(), key=lambda item: (item[1], item[0].position)))
 
     def _leaders(self, size: int) -> list[Contender]:
         """Of what was simulated at a size, what is worth another shape: the best few, the best of LL, and where one size is all what
         is coarse, if that is the best.
         """
         timed = self._timed(size)
-        order = sorted(timed, key=lambda contender: (timed[contender], contender.position))
+        order = list(timed)
         wide = [contender for contender in order[:1] if contender in self._wide and self.request.single_size]
         usual = [contender for contender in order if contender not in self._wide]
         near = [contender for contender in usual[:_LEADERS] if timed[contender] <= timed[usual[0]] * _NEAR_LEADER]
-        low = [contender for contender in usual if self.entry(contender).protocol == "LL"][:1]
+        low = [contender for contender in usual if self.entry(contender).is_low][:1]
         low = [contender for contender in low if timed[contender] <= timed[order[0]] * _NEAR_LEADER_LL]
         return list(dict.fromkeys((*wide, *near, *low)))
 
@@ -664,10 +661,10 @@ class Trial:
         if not tile_by_tile and self.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED:
             return
         large = size > CONNECTION_BOUND_BYTES and not tile_by_tile
-        usual = _LL_SHAPES if entry.protocol == "LL" else _LARGE_SHAPES if large else _SHAPES
+        usual = _LL_SHAPES if entry.is_low else _LARGE_SHAPES if large else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
-        plain = () if entry.wide_us and self._is_low(entry) else ((0, 1),)
+        plain = () if entry.wide_us and entry.is_low else ((0, 1),)
         for channels, instances in dict.fromkeys((*plain, *usual, *more)):
             if instances > 1 and not entry.solution.is_worth_parting(size, instances):
                 continue

@@ -53,11 +53,12 @@ class AcrossRouting:
         ends = {demand.chunk: boxes.box_of[min(demand.dests)] for demand in demands}
         transfers = []
         for chunk, path, _ in routing.transfers:
-            if path >= 2 * len(inside):
-                there = gates[path - 2 * len(inside)].paths[ends[chunk]]
+            gate = pair.gate(path)
+            if gate is not None:
+                there = gates[gate].paths[ends[chunk]]
             else:
-                layer, number = divmod(path, len(inside))
-                there = int(boxes.paths[ends[chunk] if layer else 0][inside[number].index])
+                second, number = pair.within(path)
+                there = int(boxes.paths[ends[chunk] if second else 0][inside[number].index])
             transfers.append(Transfer(chunk, there))
         ordered = tuple(sorted(transfers))
         return Routing(ordered, busiest_link_us(instance, ordered)), packing
@@ -65,21 +66,18 @@ class AcrossRouting:
 
 def _one_each(pair: TwoBoxes, packing: Packing, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
     """Of the gates between the same two places one, so that they load links as evenly as one by one they can: fewer connections."""
-    first = len(pair.paths) - len(gates)
+    crossing = pair.crossing
     amounts: defaultdict[tuple[int, int], float] = defaultdict(float)
     for column in packing.columns:
         for path in column.paths:
-            if path >= first:
-                amounts[gates[path - first].src, gates[path - first].dst] += column.amount
+            if (gate := pair.gate(path)) is not None:
+                amounts[gates[gate].src, gates[gate].dst] += column.amount
     load: defaultdict[int, float] = defaultdict(float)
     chosen = []
     for ends, amount in sorted(amounts.items(), key=lambda item: (-item[1], item[0])):
         ways = [number for number, gate in enumerate(gates) if (gate.src, gate.dst) == ends]
         busy = {
-            way: dict(
-                zip(pair.paths[first + way].links, pair.paths[first + way].busy_us(pair.chunk_bytes), strict=True)
-            )
-            for way in ways
+            way: dict(zip(crossing[way].links, crossing[way].busy_us(pair.chunk_bytes), strict=True)) for way in ways
         }
         best = min(ways, key=lambda way: (max(load[link] + amount * us for link, us in busy[way].items()), way))
         for link, us in busy[best].items():

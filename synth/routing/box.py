@@ -102,6 +102,8 @@ class TwoBoxes(Instance):
     """
 
     asked: tuple[Demand, ...] = ()
+    num_inside: int = 0
+    """how many paths either box has: those of the first come first, then those of the second, then gates"""
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -123,4 +125,20 @@ class TwoBoxes(Instance):
         ]
         collective = Collective(CollectiveName.ALLTOALL, 2 * size, 2 * size)
         numbered = tuple(replace(path, index=index) for index, path in enumerate(paths))
-        return cls(instance.topology, collective, numbered, instance.chunk_bytes, asked=tuple(asked))
+        return cls(
+            instance.topology, collective, numbered, instance.chunk_bytes, asked=tuple(asked), num_inside=len(layers[0])
+        )
+
+    @property
+    def crossing(self) -> tuple[Path, ...]:
+        """The paths from the first box to the second, one a gate."""
+        return self.paths[2 * self.num_inside :]
+
+    def gate(self, path: int) -> int | None:
+        """Which gate a path of the pair stands for; None for a path inside a box."""
+        return path - 2 * self.num_inside if path >= 2 * self.num_inside else None
+
+    def within(self, path: int) -> tuple[bool, int]:
+        """Whether a path inside a box is the second's, and which of its paths it is."""
+        second, number = divmod(path, self.num_inside)
+        return bool(second), number

@@ -18,7 +18,7 @@ from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
 from synth.paths import Path
 from synth.routing.box import Gate, TwoBoxes, gates_of, paths_inside
-from synth.routing.packing import Commodity, Network, Packing
+from synth.routing.packing import Network, Packing
 from synth.routing.trees import TreesRouting
 from synth.timing import busiest_link_us
 
@@ -46,15 +46,16 @@ class FanRouting:
             chunk: [chunks[ranks[place]][chunks[boxes.ranks[1][place]].index(chunk)] for ranks in boxes.ranks[1:]]
             for chunk, place in next_ones.items()
         }
-        moved, first_gate = boxes.paths.tolist(), 2 * len(inside)
+        moved = boxes.paths.tolist()
         transfers = _at_home(pair, boxes, inside, chunks)
         for chunk, path, _ in routing.transfers:
+            gate = pair.gate(path)
             for box, image in enumerate(images[chunk], 1):
-                if path >= first_gate:
-                    there = gates[path - first_gate].paths[box]
+                if gate is not None:
+                    there = gates[gate].paths[box]
                 else:
-                    layer, number = divmod(path, len(inside))
-                    there = moved[box if layer else 0][inside[number].index]
+                    second, number = pair.within(path)
+                    there = moved[box if second else 0][inside[number].index]
                 transfers.append(Transfer(image, there))
         ordered = tuple(sorted(transfers))
         return Routing(ordered, busiest_link_us(instance, ordered)), packing
@@ -104,10 +105,12 @@ def _two_boxes(
 def _at_home(pair: TwoBoxes, boxes: Boxes, inside: Sequence[Path], chunks: dict[int, list[int]]) -> list[Transfer]:
     """The transfers inside the root's box, over the shortest ways: they are few beside those of all other boxes."""
     network, root = Network.of(pair), pair.demands[0].source
-    transfers = []
-    for place, rank in enumerate(boxes.ranks[0]):
-        if place != root:
-            to = Commodity(root, frozenset({place}), ())
-            way = network.cheapest(network.early_us[root], to, pair.num_ranks)
-            transfers += [Transfer(chunk, inside[path].index) for chunk in chunks[rank] for path in way]
-    return transfers
+    others = [place for place in range(boxes.size) if place != root]
+    ends = [frozenset({place}) for place in others]
+    ways = network.cheapest_from(network.early_us[root], root, ends, pair.num_ranks)
+    return [
+        Transfer(chunk, inside[path].index)
+        for place, way in zip(others, ways, strict=True)
+        for chunk in chunks[boxes.ranks[0][place]]
+        for path in way
+    ]

@@ -42,8 +42,8 @@ class RootedRouting:
         inside = paths_inside(instance, boxes)
         gates = gates_of(instance, boxes, strides(self.pattern, boxes.count))
         pair = _two_boxes(instance, boxes, inside, gates)
-        routing, packing = self.packing(pair, _shallow(pair, 2 * len(inside)))
-        ordered = tuple(sorted(_everywhere(routing.transfers, boxes, trees, inside, gates)))
+        routing, packing = self.packing(pair, _shallow(pair))
+        ordered = tuple(sorted(_everywhere(routing.transfers, pair, boxes, trees, inside, gates)))
         return Routing(ordered, busiest_link_us(instance, ordered)), packing
 
 
@@ -58,16 +58,20 @@ def _root(instance: Instance) -> int:
 
 
 def _everywhere(
-    transfers: Sequence[Transfer], boxes: Boxes, trees: Sequence[Parents], inside: Sequence[Path], gates: Sequence[Gate]
+    transfers: Sequence[Transfer],
+    pair: TwoBoxes,
+    boxes: Boxes,
+    trees: Sequence[Parents],
+    inside: Sequence[Path],
+    gates: Sequence[Gate],
 ) -> list[Transfer]:
     """The transfers of two boxes carried out in all: chunks over the same gates take turns with the trees of boxes."""
     moved = boxes.paths.tolist()
-    first_gate = 2 * len(inside)
     over: dict[int, list[int]] = {}
     for chunk, path, _ in transfers:
         over.setdefault(chunk, [])
-        if path >= first_gate:
-            over[chunk].append(path - first_gate)
+        if (gate := pair.gate(path)) is not None:
+            over[chunk].append(gate)
     turns: Counter[tuple[int, ...]] = Counter()
     everywhere = []
     for chunk, crossed in over.items():
@@ -78,9 +82,9 @@ def _everywhere(
                 path = gates[number].paths[(box - parents[box]) % boxes.count]
                 everywhere.append(Transfer(chunk, moved[parents[box]][path]))
     for chunk, path, _ in transfers:
-        if path < first_gate:
-            layer, number = divmod(path, len(inside))
-            there = range(1, boxes.count) if layer else (0,)
+        if pair.gate(path) is None:
+            second, number = pair.within(path)
+            there = range(1, boxes.count) if second else (0,)
             everywhere += [Transfer(chunk, moved[box][inside[number].index]) for box in there]
     return everywhere
 
@@ -101,7 +105,7 @@ def _two_boxes(instance: Instance, boxes: Boxes, inside: Sequence[Path], gates: 
     return TwoBoxes.of(instance, boxes, (inside, there, crossing), asked)
 
 
-def _shallow(pair: TwoBoxes, first_gate: int) -> list[tuple[int, ...]]:
+def _shallow(pair: TwoBoxes) -> list[tuple[int, ...]]:
     """For every gate of a pair of boxes two shallow trees over it: all GPUs of the root's box get a chunk from the root, or from
     the GPU where it leaves, which gets it first.
     """
@@ -115,7 +119,7 @@ def _shallow(pair: TwoBoxes, first_gate: int) -> list[tuple[int, ...]]:
 
     trees = []
     from_root = spread(root, 0)
-    for gate in pair.paths[first_gate:]:
+    for gate in pair.crossing:
         behind = (gate.index, *spread(gate.dst, size))
         trees.append((*from_root, *behind))
         if gate.src != root:

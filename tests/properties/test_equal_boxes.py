@@ -19,7 +19,7 @@ from synth.ir import Send
 from synth.lowering import LoweringOptions
 from synth.paths import find_paths
 from synth.routing.patterns import DIRECT, FROM_ONE, TO_ALL
-from synth.solve import Stages
+from synth.solve import Solution, Stages
 from synth.timing import check_schedule, messages_of
 from synth.topology import Device, DeviceKind, Topology, replicate
 from synth.verify import verify_algo
@@ -96,6 +96,19 @@ def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: s
     verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
 
 
+def _chained_rightly(topology: Topology, collective: Collective, pattern: str) -> tuple[Boxes, Solution]:
+    """The collective from or to the root's box, checked as a schedule, against the bound, and as a program; and the boxes."""
+    paths = find_paths(topology)
+    found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
+    assert found is not None
+    instance, boxes = found
+    solution = Stages()(instance, partial(chained, boxes=boxes, pattern=pattern))
+    check_schedule(instance, solution.schedule)
+    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
+    return boxes, solution
+
+
 @given(
     topology=clusters(),
     name=st.sampled_from([CollectiveName.BROADCAST, CollectiveName.REDUCE]),
@@ -107,21 +120,15 @@ def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: s
 def test_what_goes_through_boxes_is_right(
     topology: Topology, name: CollectiveName, count: int, pattern: str, data: st.DataObject
 ) -> None:
-    paths = find_paths(topology)
     root = data.draw(st.integers(0, topology.num_ranks - 1))
     collective = Collective(name, topology.num_ranks, count, root)
-    found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
-    assert found is not None
-    instance, boxes = found
-    solution = Stages()(instance, partial(chained, boxes=boxes, pattern=pattern))
-    check_schedule(instance, solution.schedule)
-    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
+    boxes, solution = _chained_rightly(topology, collective, pattern)
+    instance = solution.instance
     ends = [(chunk, *_boxes_of(instance, boxes, send)) for send in solution.schedule.sends for chunk in send.chunks]
     reached = {(chunk, src if collective.combining else dst) for chunk, src, dst in ends if src != dst}
     assert reached == {
         (chunk, box) for chunk in range(count) for box in range(boxes.count) if box != boxes.box_of[root]
     }
-    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
 
 
 @given(
@@ -134,13 +141,5 @@ def test_what_goes_through_boxes_is_right(
 def test_what_fans_out_over_boxes_is_right(
     topology: Topology, name: CollectiveName, count: int, data: st.DataObject
 ) -> None:
-    paths = find_paths(topology)
     root = data.draw(st.integers(0, topology.num_ranks - 1))
-    collective = Collective(name, topology.num_ranks, count * topology.num_ranks, root)
-    found = Builder(topology, None, paths).boxed(collective, SIZE, DIRECT)
-    assert found is not None
-    instance, boxes = found
-    solution = Stages()(instance, partial(chained, boxes=boxes, pattern=DIRECT))
-    check_schedule(instance, solution.schedule)
-    assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
-    verify_algo(solution.program(LoweringOptions(max_threadblocks=200)), collective)
+    _chained_rightly(topology, Collective(name, topology.num_ranks, count * topology.num_ranks, root), DIRECT)
