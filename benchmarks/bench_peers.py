@@ -45,6 +45,7 @@ MACHINES = (
     "pcie8-1nic",
     "mesh-4x4",
     "mesh-3x3",
+    "torus-3x3",
 )
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
 

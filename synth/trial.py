@@ -758,6 +758,7 @@ class Trial:
             instances=contender.instances,
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
+            few_steps=not self.entry(contender).candidate.in_rounds,
             name=f"synth-{request.collective}-{request.topology.name}",
         )
 

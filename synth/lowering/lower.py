@@ -28,7 +28,7 @@ from synth.lowering.dependences import find_waits
 from synth.lowering.emit import Target, emit, make_target
 from synth.lowering.fusion import Forwards, find_forwards
 from synth.lowering.operations import Operation, list_operations, part_sums
-from synth.lowering.options import PORTABLE_STEPS, LoweringOptions
+from synth.lowering.options import LoweringOptions
 from synth.lowering.order import global_order, order_as_sent
 from synth.lowering.storage import place_chunks
 from synth.lowering.sums import plan_sums
@@ -168,7 +168,7 @@ def _foreseen(problem: _Problem, needed: dict[int, int]) -> dict[int, int]:
     options = problem.options
     messages = Counter(send.path for send in problem.schedule.sends)
     for room, joined in ((_ROOM_FOR_MESSAGES, False), (1.0, True)):
-        steps = PORTABLE_STEPS * room
+        steps = options.steps * room
         wider = {path: max(count, ceil(messages[path] / steps)) for path, count in needed.items()}
         if threadblocks_needed(problem.instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
@@ -192,7 +192,7 @@ def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     factor: dict[tuple[int, int], int] = {}
     for gpu in draft.algo.gpus:
         for tb in gpu.threadblocks:
-            need = ceil(len(tb.steps) / PORTABLE_STEPS)
+            need = ceil(len(tb.steps) / problem.options.steps)
             for pair in ((gpu.id, tb.send), (tb.recv, gpu.id)):
                 factor[pair] = max(factor.get(pair, 1), need)
     messages = Counter(send.path for send in problem.schedule.sends)

@@ -37,6 +37,9 @@ class LoweringOptions:
     min_bytes: int = 0
     max_bytes: int = 1 << 30
     name: str = ""
+    few_steps: bool = True
+    """Whether threadblocks have no more steps than all runtimes load, as far as there are threadblocks for that; else no more than
+    this one does: the fewer share a link, the sooner each of their messages is there."""
     reuses_scratch: bool = True
     """Whether a slot of scratch is given to another chunk once nobody needs it any more, for which the other may have to wait."""
 
@@ -56,6 +59,11 @@ class LoweringOptions:
     def limits(self) -> Limits:
         """What the runtime loads."""
         return LIMITS[self.runtime]
+
+    @property
+    def steps(self) -> int:
+        """Steps that a threadblock is kept to where there are threadblocks for that."""
+        return min(PORTABLE_STEPS, self.limits.steps) if self.few_steps else self.limits.steps
 
     @property
     def fuses(self) -> bool:

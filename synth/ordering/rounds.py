@@ -3,7 +3,11 @@
 A list schedule keeps links busy one message at a time. An interpreter has many threadblocks that share a link, and each carries out
 its steps in a fixed order: what holds one up holds up all that wait for it. Rounds of equal length leave it slack: in a round every
 connection carries a message or so, no link more than it can, a rank adds at most one message to a sum, and what a message needs
-has come in an earlier round. How many rounds there are says how long the interpreter takes.
+was sent as many rounds earlier as a threadblock takes for it, and one more. How many rounds there are says how long the
+interpreter takes.
+
+Sums are also looked at backwards: on the machine with every link turned around what is added up is copied, which fills links at the
+end, where sums are few, as well as at the beginning.
 """
 
 from __future__ import annotations
@@ -11,8 +15,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
@@ -42,6 +45,10 @@ _LOOKED_AT = 64
 _ENOUGH = 1.005
 #: Where capacity ends: sums of shares are rounded.
 _WHOLE = 0.9999
+#: Messages of a threadblock, with room for steps that wait: more come on more threadblocks.
+_STEPS = 180
+#: A message that takes this little longer than a whole number of rounds takes no more of them.
+_WHOLE_ROUNDS = 1e-6
 
 
 class Place(NamedTuple):
@@ -53,13 +60,13 @@ class Place(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How a run goes: how long a round is, how many sums a rank makes at the same time, in multiples of the messages that it
-    receives in a round, and how much a chunk's turn counts beside the chain of messages that is still to come after one.
+    """How a run goes: how long a round is, how much a chunk's turn counts beside the chain of messages that is still to come after
+    one, and how many sums a rank makes at the same time, in multiples of the messages that it receives in a round.
     """
 
     round_us: float
-    abreast: float
     turn: float
+    abreast: float = 1.0
 
 
 class _Entry(NamedTuple):
@@ -74,16 +81,17 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounds:
-    """Orders a routing for the connections of a protocol. What `Pace` says is tried in all combinations at the shortest rounds, the
-    best of them at longer ones, too, and the least time of all rounds together is kept. A round is at least `slack` times as long
-    as a threadblock needs for a chunk, and there are `most` of them at most as far as that is for the path that carries most.
+    """Orders a routing for the connections of a protocol. All `turns` are tried at the shortest rounds, the best of them with more sums
+    `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards, whichever
+    the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and there are
+    `most` of them at most as far as that is for the path that carries most.
     """
 
     protocol: str
     slack: float = _SLACK
     most: int = _MOST_ROUNDS
-    abreast: tuple[float, ...] = (1.0, 1.5)
-    turns: tuple[float, ...] = (0.0, 1 / 12)
+    turns: tuple[float, ...] = (1 / 6, 1 / 12, 0.0)
+    abreast: tuple[float, ...] = (1.5,)
 
     def __call__(self, instance: Instance, routing: Routing, boxes: Boxes | None = None) -> tuple[Schedule, int]:
         """When which message is sent, one chunk each, and the number of rounds: the messages of one start in it, one after another,
@@ -94,15 +102,23 @@ class Rounds:
 
         Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
-        plan = _Plan(instance, routing, self, boxes)
-        shortest, *longer = plan.lengths_us
-        first, *others = (Pace(shortest, abreast, turn) for turn, abreast in product(self.turns, self.abreast))
-        best = plan.tried(first)
-        for pace in others:
-            best = plan.better(best, pace)
-        for length_us in longer:
-            best = plan.better(best, best.pace._replace(round_us=length_us))
-        return plan.schedule(best), best.count
+        forwards = plan = _Plan(instance, routing, self, boxes)
+        (shortest_us, *longer_us), (first, *others) = plan.lengths_us, self.turns
+        best = plan.tried(Pace(shortest_us, first))
+        if all(transfer.reduce for transfer in routing.transfers) and not plan.is_enough(best):
+            backwards = _Plan(instance, routing, self, boxes, backwards=True)
+            turned = backwards.tried(best.pace)
+            if turned.taken_us < best.taken_us:
+                plan, best = backwards, turned
+        for turn in others:
+            best = plan.better(best, Pace(shortest_us, turn))
+        for abreast in self.abreast:
+            best = plan.better(best, best.pace._replace(abreast=abreast))
+        for round_us in longer_us:
+            best = plan.better(best, best.pace._replace(round_us=round_us))
+        if plan.backwards:
+            best = replace(best, rounds=[best.count - 1 - number for number in best.rounds])
+        return forwards.schedule(best), best.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +137,12 @@ class _Tried:
 class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
-    def __init__(self, instance: Instance, routing: Routing, options: Rounds, boxes: Boxes | None) -> None:
-        self.instance, self.options = instance, options
+    def __init__(
+        self, instance: Instance, routing: Routing, options: Rounds, boxes: Boxes | None, *, backwards: bool = False
+    ) -> None:
+        if backwards:
+            instance = instance.reversed()
+        self.instance, self.options, self.backwards = instance, options, backwards
         paths = instance.paths
         one_path = boxes.paths.min(axis=0).tolist() if boxes else range(len(paths))
         self.one_rank = list(range(instance.num_ranks))
@@ -130,7 +150,7 @@ class _Plan:
         if boxes:
             for rank, place in boxes.place_of.items():
                 self.one_rank[rank] = boxes.ranks[0][place]
-        self.messages = [Message((t.chunk,), t.path, t.reduce) for t in sorted(routing.transfers)]
+        self.messages = [Message((t.chunk,), t.path, t.reduce and not backwards) for t in sorted(routing.transfers)]
         self.work = Work.of(instance, self.messages)
         self.paths = [one_path[message.path] for message in self.messages]
         self.counts = Counter(self.paths)
@@ -147,8 +167,10 @@ class _Plan:
                 f"a connection has {crowded} messages, in rounds it can have {options.most}: cut less finely"
             )
         rate_GBps = Constants.for_topology(instance.topology).of(options.protocol).rate_GBps
-        self.lengths_us = self._lengths(instance.chunk_bytes / (rate_GBps * 1e3))
-        self.places = [Place(paths[m.path].dst, m.chunks[0], m.reduce) for m in self.messages]
+        self.chunk_us = instance.chunk_bytes / (rate_GBps * 1e3)
+        self.message_us = {path: self._message_us(path) for path in self.busy}
+        self.lengths_us = self._lengths()
+        self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
         self.parts = Counter(place for place in self.places if place.added)
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
@@ -159,19 +181,32 @@ class _Plan:
         rounds = _Run(self, pace).rounds()
         return _Tried(pace, rounds, max(rounds, default=-1) + 1)
 
+    def is_enough(self, tried: _Tried) -> bool:
+        """Whether links are as busy as can be."""
+        return tried.taken_us <= self.busiest_us * _ENOUGH
+
     def better(self, best: _Tried, pace: Pace) -> _Tried:
-        """The better of what was found and what the pace gives, which is not looked at where links are as busy as can be already."""
-        if best.taken_us <= self.busiest_us * _ENOUGH:
+        """The better of what was found and what the pace gives, which is not looked at where the former is enough."""
+        if self.is_enough(best):
             return best
         return min(best, self.tried(pace), key=lambda tried: tried.taken_us)
 
-    def _lengths(self, chunk_us: float) -> list[float]:
+    def _message_us(self, path: int) -> float:
+        """What a message takes if all threadblocks of its path have one: as many as bandwidth or the number of steps asks for."""
+        threadblocks = max(self.channels[path], ceil(self.counts[path] / _STEPS))
+        return max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
+
+    def _adder(self, path: int) -> int:
+        """The rank that adds what comes over a path to a sum: backwards, the one that a copy is from."""
+        return self.instance.paths[path].src if self.backwards else self.instance.paths[path].dst
+
+    def _lengths(self) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
         most = max(self.counts.values(), default=1)
         least = ceil(most / self.options.most)
         whole = [self.busiest_us / ceil(most / each) for each in range(least, least + _NUMBERS)]
-        return [length for length in whole if length >= chunk_us * self.options.slack][:_LENGTHS] or [
-            chunk_us * _USUAL_SLACK
+        return [length for length in whole if length >= self.chunk_us * self.options.slack][:_LENGTHS] or [
+            self.chunk_us * _USUAL_SLACK
         ]
 
     def _turns(self) -> list[float]:
@@ -189,15 +224,17 @@ class _Plan:
 
     def groups(self, pace: Pace) -> list[int]:
         """By message, when its turn at the rank that it comes to is: sums are begun in groups, those first that most waits for,
-        and as many of them abreast as keep all connections busy, since each takes one message a round.
+        and as many of them at a time as keep all connections busy, since each takes one message a round.
         """
         rounds = self.busiest_us / pace.round_us
         received: dict[int, float] = defaultdict(float)
         for path, count in self.counts.items():
-            received[self.one_rank[self.instance.paths[path].dst]] += count / max(rounds, 1.0)
+            received[self.one_rank[self._adder(path)]] += count / max(rounds, 1.0)
         urgent: dict[Place, tuple[float, float, int]] = {}
         for index, place in enumerate(self.places):
             waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
+            if self.backwards:
+                waits = self.to_go[index]
             key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
@@ -232,6 +269,8 @@ class _Run:
     def __init__(self, plan: _Plan, pace: Pace) -> None:
         self.plan = plan
         self.round_us = pace.round_us
+        # A threadblock begins a message anywhere in a round.
+        self.lag = {path: 1 + ceil(us / pace.round_us - _WHOLE_ROUNDS) for path, us in plan.message_us.items()}
         self.groups = plan.groups(pace)
         self.waiting = list(plan.work.before)
         self.missing = Counter(plan.parts)
@@ -251,13 +290,15 @@ class _Run:
         result = [-1] * len(self.waiting)
         self._make_ready(index for index, count in enumerate(self.waiting) if count == 0)
         number, left = 0, len(result)
+        ends: defaultdict[int, list[int]] = defaultdict(list)
         while left:
             sent = self._round(number)
             for index in sent:
                 result[index] = number
-            self._arrive(sent)
+                ends[number + self.lag[self.plan.paths[index]]].append(index)
             left -= len(sent)
             number += 1
+            self._arrive(ends.pop(number, ()))
         return result
 
     def _round(self, number: int) -> list[int]:

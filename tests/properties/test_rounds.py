@@ -88,13 +88,12 @@ def test_what_is_in_rounds_for_one_box_is_for_all(
 
 
 def obeys_the_laws(instance: Instance, schedule: Schedule, count: int) -> None:
-    """No link carries more than it can, no sum is added to twice in a round, and what a message needs came in an earlier one."""
+    """No link carries more than it can, no sum is added to twice in a round, and what a message needs is two rounds older."""
     round_us = schedule.makespan_us / count
     number = {}
     loads: dict[int, list[float]] = defaultdict(lambda: [0.0] * count)
     largest_us: dict[int, float] = defaultdict(float)
     for place, places in enumerate(rounds_of(schedule, count)):
-        assert places, "a round in which nothing is sent"
         added = Counter()
         for send in (schedule.sends[each] for each in places):
             assert place * round_us - 1e-6 <= send.start_us < send.arrive_us
@@ -104,9 +103,9 @@ def obeys_the_laws(instance: Instance, schedule: Schedule, count: int) -> None:
             for link, busy_us in zip(path.links, path.busy_us(instance.chunk_bytes), strict=True):
                 loads[link][place] += busy_us
                 largest_us[link] = max(largest_us[link], busy_us)
-        assert max(added.values()) <= 1
+        assert max(added.values(), default=0) <= 1
     for transfer, before in predecessors(instance, schedule.transfers()).items():
-        assert all(number[tuple(other)] < number[tuple(transfer)] for other in before)
+        assert all(number[tuple(other)] + 2 <= number[tuple(transfer)] for other in before)
     for link, carried in loads.items():
         # What was left idle in the round before may be made up for by one message.
         assert max(carried) <= round_us + largest_us[link] + 1e-3
@@ -140,8 +139,8 @@ def test_behind_one_switch_no_link_is_ever_idle(name: str, ranks: int) -> None:
 def test_more_paces_are_never_worse(instance: Instance, seed: int) -> None:
     routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
     all_us = Rounds("Simple")(instance, routing)[0].makespan_us
-    assert all_us <= Rounds("Simple", turns=(0.0,))(instance, routing)[0].makespan_us + 1e-6
-    assert all_us <= Rounds("Simple", abreast=(1.0,), turns=(0.0,))(instance, routing)[0].makespan_us + 1e-6
+    assert all_us <= Rounds("Simple", turns=Rounds.turns[:1])(instance, routing)[0].makespan_us + 1e-6
+    assert all_us <= Rounds("Simple", abreast=())(instance, routing)[0].makespan_us + 1e-6
 
 
 @settings(max_examples=15, deadline=None)

@@ -108,6 +108,7 @@ def test_a_large_allgather_is_near_the_limit(name: str, nodes: int, gap: float) 
         "ring8",
         "line4",
         "mesh-3x3",
+        "torus-3x3",
         "dgx1",
         "ndv2",
         "a100x4",

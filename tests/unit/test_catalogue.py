@@ -38,7 +38,7 @@ FAR = {
         "pcie8-1nic",
     ),
 }
-PATTERNS = {"ring4", "ring8", "line4", "mesh-3x3", "mesh-4x4"}
+PATTERNS = {"ring4", "ring8", "line4", "mesh-3x3", "mesh-4x4", "torus-3x3"}
 
 
 def read(name: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ WHOLE = {
     ),
     *("h800", "hgx-b200", "mi100x8", "mi250", "mi300x", "mi50x8", "pcie-2x2-nvlink", "pcie8-1nic"),
 }
-PATTERNS = {"line4", "mesh-3x3", "mesh-4x4", "ring4", "ring8"}
+PATTERNS = {"line4", "mesh-3x3", "mesh-4x4", "ring4", "ring8", "torus-3x3"}
 
 
 def there_and_back(topology: Topology) -> Topology:

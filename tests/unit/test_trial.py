@@ -246,7 +246,7 @@ def test_sums_of_large_buffers_are_tried_on_more_threadblocks_at_once() -> None:
 def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
     far: float, simulated: set[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.goal._FAR", far)
+    monkeypatch.setattr("synth.goal._FAR_IN_ROUNDS", far)
     trial = trial_of(full(4), "reduce-scatter", GB, GB)
     looked_at = [contender for contender in trial.contenders if trial.simulated_us(contender)]
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
