@@ -81,16 +81,16 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounds:
-    """Orders a routing for the connections of a protocol. All `turns` are tried at the shortest rounds, the best of them with more sums
-    `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards, whichever
-    the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and there are
-    `most` of them at most as far as that is for the path that carries most.
+    """Orders a routing for the connections of a protocol. All `turns` are tried at the shortest rounds, the best of them with more
+    sums `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards,
+    whichever the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and
+    there are `most` of them at most as far as that is for the path that carries most.
     """
 
     protocol: str
     slack: float = _SLACK
     most: int = _MOST_ROUNDS
-    turns: tuple[float, ...] = (1 / 6, 1 / 12, 0.0)
+    turns: tuple[float, ...] = (1 / 5, 1 / 12, 0.0)
     abreast: tuple[float, ...] = (1.5,)
 
     def __call__(self, instance: Instance, routing: Routing, boxes: Boxes | None = None) -> tuple[Schedule, int]:
