@@ -44,7 +44,7 @@ _SCHEDULE_PRICE = 50.0
 #: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
 #: bandwidth alone counts, a schedule leaves less out, and counts more.
 _TIME_PRICE = 0.05
-_TIME_PRICE_LARGE = 0.1
+_TIME_PRICE_LARGE = 0.12
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
