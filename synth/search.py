@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from msccl_xml.limits import LIMITS
 from synth.baselines import BASELINES
 from synth.boxes import Boxes
 from synth.candidates import (
@@ -208,6 +209,11 @@ class Search:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
+    @property
+    def _steps(self) -> int:
+        """Steps that the runtime takes of a threadblock."""
+        return LIMITS[self.request.runtime].steps
+
     @cached_property
     def stages(self) -> Stages:
         """The stages after routing, with the solver that was asked for."""
@@ -274,7 +280,9 @@ class Search:
     def _joint(self, instance: Instance, candidate: Candidate) -> Solution | None:
         """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
         try:
-            return self.stages.joint(instance, _JOINT_ROUNDS if candidate.in_rounds else None)
+            return self.stages.joint(
+                instance, replace(_JOINT_ROUNDS, steps=self._steps) if candidate.in_rounds else None
+            )
         except NoAnswerError:
             return None
         finally:
@@ -300,7 +308,9 @@ class Search:
         if not candidate.in_rounds:
             return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         assert candidate.view is not None
-        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, Rounds(candidate.view))
+        return hierarchical_in_rounds(
+            instance, boxes, self._quick_stages, pattern, Rounds(candidate.view, steps=self._steps)
+        )
 
     def _chained(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
         """The candidate from the root's box through the others, or the other way round."""
@@ -315,7 +325,9 @@ class Search:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
         assert candidate.view is not None
         try:
-            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), Rounds(candidate.view))
+            return self._quick_stages.in_rounds(
+                instance, over_few_ways(chosen), Rounds(candidate.view, steps=self._steps)
+            )
         except NoAnswerError:
             return None
 

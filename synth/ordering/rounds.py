@@ -45,8 +45,6 @@ _LOOKED_AT = 64
 _ENOUGH = 1.005
 #: Where capacity ends: sums of shares are rounded.
 _WHOLE = 0.9999
-#: Messages of a threadblock, with room for steps that wait: more come on more threadblocks.
-_STEPS = 180
 #: A message that takes this little longer than a whole number of rounds takes no more of them.
 _WHOLE_ROUNDS = 1e-6
 
@@ -84,12 +82,14 @@ class Rounds:
     """Orders a routing for the connections of a protocol. All `turns` are tried at the shortest rounds, the best of them with more
     sums `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards,
     whichever the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and
-    there are `most` of them at most as far as that is for the path that carries most.
+    there are `most` of them at most as far as that is for the path that carries most. `steps` are those that the runtime takes of a
+    threadblock.
     """
 
     protocol: str
     slack: float = _SLACK
     most: int = _MOST_ROUNDS
+    steps: int = 256
     turns: tuple[float, ...] = (1 / 5, 1 / 12, 0.0)
     abreast: tuple[float, ...] = (1.5,)
 
@@ -193,7 +193,7 @@ class _Plan:
 
     def _message_us(self, path: int) -> float:
         """What a message takes if all threadblocks of its path have one: as many as bandwidth or the number of steps asks for."""
-        threadblocks = max(self.channels[path], ceil(self.counts[path] / _STEPS))
+        threadblocks = max(self.channels[path], ceil(self.counts[path] / self.options.steps))
         return max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
 
     def _adder(self, path: int) -> int:

@@ -134,6 +134,28 @@ def test_behind_one_switch_no_link_is_ever_idle(name: str, ranks: int) -> None:
     assert schedule.makespan_us == pytest.approx(busiest_link_us(instance, whole.transfers), rel=5e-3)
 
 
+@pytest.mark.parametrize(("steps", "apart"), [(256, 2), (8, 2), (4, 3), (2, 5)])
+def test_messages_that_share_a_link_with_more_threadblocks_are_given_more_rounds(steps: int, apart: int) -> None:
+    """Eight chunks down a line: two steps a threadblock make four of them, which share the link for four rounds."""
+    instance = instance_of(line(3, GBps=5.0), "broadcast", 8, 4.0 * MB, root=0)
+    schedule, count = Rounds("Simple", steps=steps)(instance, TREES(instance).routing)
+    number = {
+        (schedule.sends[place].path, *schedule.sends[place].chunks): each
+        for each, places in enumerate(rounds_of(schedule, count))
+        for place in places
+    }
+    assert {number[second, chunk] - number[first, chunk] for (first, second), chunk in _hops(instance, schedule)} == {
+        apart
+    }
+    assert count == 8 + apart
+
+
+def _hops(instance: Instance, schedule: Schedule) -> list[tuple[tuple[int, int], int]]:
+    """The paths into a rank that passes a chunk on and out of it, and the chunk."""
+    before = predecessors(instance, schedule.transfers())
+    return [((other[1], transfer.path), transfer.chunk) for transfer, others in before.items() for other in others]
+
+
 @settings(max_examples=15, deadline=None)
 @given(instance=instances(("allgather", "reduce-scatter", "allreduce")), seed=st.integers(0, 99))
 def test_more_paces_are_never_worse(instance: Instance, seed: int) -> None:
