@@ -10,7 +10,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from msccl_xml.limits import LIMITS
 from synth.baselines import BASELINES
 from synth.boxes import Boxes
 from synth.candidates import (
@@ -32,7 +31,7 @@ from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
 from synth.known import known_solution
-from synth.lowering import threadblocks_needed
+from synth.lowering import LoweringOptions, threadblocks_needed
 from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering, Rounds
 from synth.plan import Plan
@@ -212,7 +211,7 @@ class Search:
     @property
     def _steps(self) -> int:
         """Steps that the runtime takes of a threadblock."""
-        return LIMITS[self.request.runtime].steps
+        return LoweringOptions(runtime=self.request.runtime).limits.steps  # type: ignore[arg-type]
 
     @cached_property
     def stages(self) -> Stages:
