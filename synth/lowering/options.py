@@ -63,7 +63,7 @@ class LoweringOptions:
     @property
     def steps(self) -> int:
         """Steps that a threadblock is kept to where there are threadblocks for that."""
-        return min(PORTABLE_STEPS, self.limits.steps) if self.few_steps else self.limits.steps
+        return PORTABLE_STEPS if self.few_steps else self.limits.steps
 
     @property
     def fuses(self) -> bool:

@@ -232,10 +232,7 @@ class _Plan:
             received[self.one_rank[self._adder(path)]] += count / max(rounds, 1.0)
         urgent: dict[Place, tuple[float, float, int]] = {}
         for index, place in enumerate(self.places):
-            waits = max((self.to_go[follower] for follower in self.work.after[index]), default=0)
-            if self.backwards:
-                waits = self.to_go[index]
-            key = (pace.turn * rounds * self.turns[index] - waits, self.turns[index], place.chunk)
+            key = (pace.turn * rounds * self.turns[index] - self.to_go[index], self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
         for place in sorted(urgent, key=lambda place: (urgent[place], place)):
