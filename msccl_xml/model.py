@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class StepType(StrEnum):
@@ -86,16 +87,18 @@ class Buffer(StrEnum):
     SCRATCH = "s"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a threadblock; offsets and `count` are in chunks; `depid`/`deps` are -1 without a dependence."""
+class Step(NamedTuple):
+    """One step of a threadblock; offsets and `count` are in chunks; `depid`/`deps` are -1 without a dependence.
+
+    A tuple, since programs have a hundred thousand, which are made, compared and handed from process to process.
+    """
 
     type: StepType
     src_buffer: Buffer = Buffer.INPUT
     src_offset: int = -1
     dst_buffer: Buffer = Buffer.OUTPUT
     dst_offset: int = -1
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # the format's word; a step is never asked how often it holds a value
     depid: int = -1
     deps: int = -1
     hasdep: bool = False

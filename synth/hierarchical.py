@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 from synth.boxes import Boxes
-from synth.collector import collector_paused
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
@@ -33,7 +32,6 @@ from synth.timing import check_routing, check_schedule, messages_of, retime
 _FEW_TRANSFERS = 3_000
 
 
-@collector_paused()
 def hierarchical(
     instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring", view: str | None = None
 ) -> Solution:
@@ -57,7 +55,6 @@ def hierarchical(
     return _unfolded(instance, folded, solution, one)
 
 
-@collector_paused()
 def hierarchical_in_rounds(instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds) -> Solution:
     """`hierarchical` with one box's messages, over few ways, ordered in rounds.
 

@@ -71,13 +71,15 @@ def predecessors(instance: Instance, transfers: Iterable[Transfer]) -> dict[Tran
     """
     copies: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
     reduces: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
+    ends = [(path.src, path.dst) for path in instance.paths]
     all_transfers = tuple(transfers)
     for transfer in all_transfers:
-        table = reduces if transfer.reduce else copies
-        table[transfer.chunk, instance.paths[transfer.path].dst].append(transfer)
+        chunk, path, reduce = transfer
+        (reduces if reduce else copies)[chunk, ends[path][1]].append(transfer)
+    added = {here: tuple(earlier) for here, earlier in reduces.items()}
+    brought = {**added, **{here: tuple(earlier) for here, earlier in copies.items()}}
     result = {}
     for transfer in all_transfers:
-        here = (transfer.chunk, instance.paths[transfer.path].src)
-        brought = copies.get(here, []) if not transfer.reduce else []
-        result[transfer] = tuple(brought or reduces.get(here, []))
+        chunk, path, reduce = transfer
+        result[transfer] = (added if reduce else brought).get((chunk, ends[path][0]), ())
     return result

@@ -89,7 +89,7 @@ def list_schedule(
         now, touched = run.next_moment()
         if rule.reserve:
             touched |= run.reserve(now)
-        for path in run.by_urgency(touched):
+        for path in run.by_urgency(touched, now):
             run.start_if_free(path, now)
     if run.latest_us > cutoff_us:
         return None
@@ -125,7 +125,7 @@ class _Run:
         self.critical = [link for link, left in enumerate(self.left_us) if left >= _CRITICAL * most and left > 0]
         #: Links kept free: for which path, and from when on.
         self.held: dict[int, tuple[float, int]] = {}
-        self.ready: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.ready: list[list[tuple[int, int]]] = [[] for _ in instance.paths]
         self.waiting = list(work.before)
         self.sends: list[Send] = []
         self.additions = Additions(instance)
@@ -134,17 +134,22 @@ class _Run:
         for index, count in enumerate(self.waiting):
             if count == 0:
                 self._make_ready(index)
-        self.events: list[tuple[float, int, int]] = [(0.0, _BEGIN, path) for path in sorted(self.ready)]
+        self.events: list[tuple[float, int, int]] = [
+            (0.0, _BEGIN, path) for path, ready in enumerate(self.ready) if ready
+        ]
 
     def next_moment(self) -> tuple[float, set[int]]:
         """Advance to the next time at which something happens: that time, and the paths that may now start something."""
-        now = self.events[0][0]
+        events, ready = self.events, self.ready
+        now = events[0][0]
         touched: set[int] = set()
-        while self.events and self.events[0][0] <= now + _SAME_MOMENT_US:
-            time_us, kind, which = heapq.heappop(self.events)
+        while events and events[0][0] <= now + _SAME_MOMENT_US:
+            time_us, kind, which = heapq.heappop(events)
             now = max(now, time_us)
             if kind == _LINK_FREE:
-                touched.update(path for path in self.paths_on[which] if self.ready.get(path))
+                for path in self.paths_on[which]:
+                    if ready[path]:
+                        touched.add(path)
             elif kind == _ARRIVAL:
                 for follower in self.work.after[which]:
                     self.waiting[follower] -= 1
@@ -154,21 +159,26 @@ class _Run:
                 touched.add(which)
         return now, touched
 
-    def by_urgency(self, touched: set[int]) -> list[int]:
-        """The paths in the order in which they may start their first ready message."""
-        touched = {path for path in touched if self.ready[path]}
+    def by_urgency(self, touched: set[int], now: float) -> list[int]:
+        """The paths that are free, in the order in which they may start their first ready message."""
+        ready = self.ready
+        free = [path for path in touched if ready[path] and self._is_free(path, now)]
         if not self.busiest_first:
-            return sorted(touched, key=lambda path: self.ready[path][0])
+            return sorted(free, key=lambda path: ready[path][0])
         left = self.left_us
-        return sorted(
-            touched, key=lambda path: (-round(max(left[link] for link in self.links[path]), 6), self.ready[path][0])
-        )
+        return sorted(free, key=lambda path: (-round(max(left[link] for link in self.links[path]), 6), ready[path][0]))
+
+    def _is_free(self, path: int, now: float) -> bool:
+        free_us, latest_us = self.free_us, now + _SAME_MOMENT_US
+        for link in self.links[path]:  # noqa: SIM110 - asked more often than all else, and a loop is quicker
+            if free_us[link] > latest_us:
+                return False
+        return True
 
     def start_if_free(self, path: int, now: float) -> None:
+        if not self._is_free(path, now):
+            return
         links = self.links[path]
-        for link in links:
-            if self.free_us[link] > now + _SAME_MOMENT_US:
-                return
         turn = self._next(path, now)
         if turn is None:
             return
@@ -196,13 +206,13 @@ class _Run:
         before = self.held
         self.held = {}
         for link in self.critical:
-            waiting = [path for path in self.paths_on[link] if self.ready.get(path)]
+            waiting = [path for path in self.paths_on[link] if self.ready[path]]
             if waiting:
                 path = min(waiting, key=lambda path: self.ready[path][0])
                 start = max(self.free_us[other] for other in self.links[path])
                 if start <= now + _SAME_MOMENT_US:
                     self.start_if_free(path, now)
-                    waiting = [other for other in waiting if self.ready.get(other)]
+                    waiting = [other for other in waiting if self.ready[other]]
                     if not waiting:
                         continue
                     path = min(waiting, key=lambda path: self.ready[path][0])
@@ -210,7 +220,7 @@ class _Run:
                 for other in self.links[path]:
                     self.held[other] = min(self.held.get(other, (math.inf, path)), (start, path))
         let_go = [link for link, hold in before.items() if self.held.get(link, (0.0, -1))[1] != hold[1]]
-        return {path for link in let_go for path in self.paths_on[link] if self.ready.get(path)}
+        return {path for link in let_go for path in self.paths_on[link] if self.ready[path]}
 
     def _next(self, path: int, now: float) -> tuple[int, int] | None:
         """The message of a path whose turn it is: of the first few, one that would be added at once when it comes."""

@@ -11,6 +11,7 @@ from synth.bounds import Bound
 from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
 from synth.collective import ROOTED, CollectiveName
+from synth.collector import collector_paused
 from synth.errors import InputError, NoAnswerError
 from synth.group import group_text
 from synth.paths import find_paths
@@ -29,6 +30,7 @@ __all__ = ["MAX_FILES", "available_cores", "synthesize"]
 MAX_FILES = 4
 
 
+@collector_paused()
 def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _: None) -> Result:
     """The answer to a request: at most four verified files that cover its sizes, and the table of what they take.
 

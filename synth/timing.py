@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 
 from synth.additions import Additions
@@ -48,21 +48,20 @@ class Replay:
 
     def times_us(self, instance: Instance) -> list[tuple[float, float]]:
         """(start, arrival) of every message, in the list's order, with the instance's paths and chunk size."""
-        costs: dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]] = {}
+        costs = _Costs(instance)
         free_us = [0.0] * self.num_links
         additions = Additions(instance)
         arrive_us = [0.0] * len(self.messages)
         times = []
         for index, message in enumerate(self.messages):
-            key = (message.path, len(message.chunks))
-            if key not in costs:
-                costs[key] = _cost(instance, *key)
-            busy, latency = costs[key]
+            busy, latency = costs[message.path, len(message.chunks)]
             start = 0.0
             for other in self.waits[index]:
-                start = max(start, arrive_us[other])
+                if arrive_us[other] > start:
+                    start = arrive_us[other]
             for link, _ in busy:
-                start = max(start, free_us[link])
+                if free_us[link] > start:
+                    start = free_us[link]
             if additions.counts(message):
                 start = max(start, additions.starts_us(message, latency)[0])
                 arrive_us[index] = additions.start(message, start, latency)
@@ -78,11 +77,18 @@ class Replay:
         return max((arrive for _, arrive in self.times_us(instance)), default=0.0)
 
 
-def _cost(instance: Instance, path_index: int, chunks: int) -> tuple[tuple[tuple[int, float], ...], float]:
-    """What a message of so many chunks costs on a path: ((link, us that it is occupied), ...), and its latency in us."""
-    path = instance.paths[path_index]
-    size = chunks * instance.chunk_bytes
-    return tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
+class _Costs(dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]]):
+    """By path and number of chunks what a message costs: ((link, us that it is occupied), ...), and its latency in us."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__()
+        self.instance = instance
+
+    def __missing__(self, key: tuple[int, int]) -> tuple[tuple[tuple[int, float], ...], float]:
+        path = self.instance.paths[key[0]]
+        size = key[1] * self.instance.chunk_bytes
+        self[key] = tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
+        return self[key]
 
 
 def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
@@ -138,25 +144,46 @@ def _check_chunk(instance: Instance, chunk: int, transfers: list[Transfer]) -> N
     collective = instance.collective
     held = {rank: 1 << rank for rank in collective.sources(chunk)}
     full = sum(held.values())
-    before = predecessors(instance, transfers)
-    done: set[Transfer] = set()
-    waiting = sorted(transfers, key=lambda transfer: (not transfer.reduce, transfer.path))
-    while waiting:
-        ready = [transfer for transfer in waiting if done.issuperset(before[transfer])]
-        if not ready:
-            raise CheckError("routing", f"chunk {chunk} is forwarded in a circle", tuple(waiting))
-        for transfer in ready:
-            path = instance.paths[transfer.path]
-            carried, there = held.get(path.src, 0), held.get(path.dst, 0)
-            if not carried or (transfer.reduce and carried & there) or (not transfer.reduce and carried != full):
-                problem = f"chunk {chunk}: rank {path.src} sends {carried:b} to rank {path.dst} that holds {there:b}"
-                raise CheckError("routing", problem, (transfer,))
-            held[path.dst] = carried | there if transfer.reduce else full
-            done.add(transfer)
-        waiting = [transfer for transfer in waiting if transfer not in done]
+    left = len(transfers)
+    for transfer in _in_causal_order(instance, transfers):
+        path = instance.paths[transfer.path]
+        carried, there = held.get(path.src, 0), held.get(path.dst, 0)
+        if not carried or (transfer.reduce and carried & there) or (not transfer.reduce and carried != full):
+            problem = f"chunk {chunk}: rank {path.src} sends {carried:b} to rank {path.dst} that holds {there:b}"
+            raise CheckError("routing", problem, (transfer,))
+        held[path.dst] = carried | there if transfer.reduce else full
+        left -= 1
+    if left:
+        raise CheckError("routing", f"chunk {chunk} is forwarded in a circle", tuple(transfers))
     lacking = [rank for rank in sorted(collective.destinations(chunk)) if held.get(rank) != full]
     if lacking:
         raise CheckError("routing", f"chunk {chunk} does not reach ranks {lacking}", tuple(transfers))
+
+
+def _in_causal_order(instance: Instance, transfers: list[Transfer]) -> Iterator[Transfer]:
+    """The transfers of one chunk, each after those that it waits for (synth.ir.predecessors); those in circles are left out.
+
+    All contributions of a rank wait for the same, and so do all copies from it: these groups are looked at, not each transfer.
+    """
+    paths = instance.paths
+    leaving: dict[tuple[int, bool], list[Transfer]] = defaultdict(list)
+    for transfer in sorted(transfers, key=lambda transfer: (not transfer.reduce, transfer.path)):
+        leaving[paths[transfer.path].src, transfer.reduce].append(transfer)
+    copied = {paths[transfer.path].dst for transfer in transfers if not transfer.reduce}
+    let_go = {
+        transfer: ((there, True), (there, False))[: 1 + (there not in copied)] if transfer.reduce else ((there, False),)
+        for transfer in transfers
+        for there in (paths[transfer.path].dst,)
+    }
+    awaited = Counter(group for groups in let_go.values() for group in groups)
+    ready = [group for group in leaving if group not in awaited]
+    for group in ready:
+        for transfer in leaving.get(group, ()):
+            yield transfer
+            for freed in let_go[transfer]:
+                awaited[freed] -= 1
+                if not awaited[freed]:
+                    ready.append(freed)
 
 
 def check_schedule(
@@ -165,38 +192,41 @@ def check_schedule(
     """Raise CheckError unless the schedule is feasible at cost level 2 and meets the postcondition.
 
     Checked: durations (eq. 5), that a rank forwards only what it has (eq. 6), that messages on one link do not overlap (eq. 7),
-    the postcondition, and, where `routing` is given, that the schedule carries out exactly that. With `chunks` it is a schedule
-    of these alone.
+    and the postcondition, or, where `routing` is given, one that `check_routing` let pass, that the schedule carries out exactly
+    that. With `chunks` it is a schedule of these alone.
     """
     stage = "schedule"
     transfers = schedule.transfers()
-    check_routing(instance, Routing(transfers), chunks)
-    if routing is not None and set(transfers) != set(routing.transfers):
+    if routing is None:
+        check_routing(instance, Routing(transfers), chunks)
+    elif len(transfers) != len(routing.transfers) or set(transfers) != set(routing.transfers):
         raise CheckError(stage, "carries out another routing", tuple(set(transfers) ^ set(routing.transfers)))
     arrived = {
         Transfer(chunk, send.path, send.reduce): send.arrive_us for send in schedule.sends for chunk in send.chunks
     }
     before = predecessors(instance, transfers)
+    costs = _Costs(instance)
     for send in schedule.sends:
-        latency = instance.paths[send.path].latency_us(len(send.chunks) * instance.chunk_bytes)
+        latency = costs[send.path, len(send.chunks)][1]
         if send.start_us < -TOLERANCE_US or send.arrive_us < send.start_us + latency - _slack(send.arrive_us):
             raise CheckError(stage, f"a message takes less than {latency} us", (send,))
+        latest = send.start_us + _slack(send.start_us)
         for chunk in send.chunks:
             for earlier in before[Transfer(chunk, send.path, send.reduce)]:
-                if arrived[earlier] > send.start_us + _slack(send.start_us):
+                if arrived[earlier] > latest:
                     raise CheckError(stage, "a message leaves before what it forwards arrives", (send, earlier))
-    _check_links(instance, schedule.sends)
+    _check_links(costs, schedule.sends)
 
 
-def _check_links(instance: Instance, sends: Iterable[Send]) -> None:
+def _check_links(costs: _Costs, sends: Iterable[Send]) -> None:
     free_us: dict[int, tuple[float, Send | None]] = defaultdict(lambda: (0.0, None))
     for send in sorted(sends, key=lambda send: (send.start_us, send.arrive_us)):
-        path = instance.paths[send.path]
-        for link, busy_us in zip(path.links, path.busy_us(len(send.chunks) * instance.chunk_bytes), strict=True):
+        start_us = send.start_us
+        for link, busy_us in costs[send.path, len(send.chunks)][0]:
             until, other = free_us[link]
-            if send.start_us < until - _slack(until):
+            if start_us < until and start_us < until - _slack(until):
                 raise CheckError("schedule", f"two messages overlap on link {link}", (other, send))
-            free_us[link] = (send.start_us + busy_us, send)
+            free_us[link] = (start_us + busy_us, send)
 
 
 def _slack(time_us: float) -> float:

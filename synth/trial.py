@@ -121,9 +121,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a process found of a contender: its program, times at some sizes, and seconds by stage."""
+    """What a process found of a contender: its program where that was not known, times at some sizes, and seconds by stage."""
 
-    algo: Algo
+    algo: Algo | None
     times_us: dict[int, float]
     seconds: dict[str, float]
 
@@ -525,7 +525,8 @@ class Trial:
             else:
                 if contender not in self.contenders:
                     self.contenders.append(contender)
-                self._algos[contender] = found.algo
+                if found.algo is not None:
+                    self._algos[contender] = found.algo
                 self._times.setdefault(contender, {}).update(found.times_us)
                 self.ledger.add(found.seconds)
         answers.close()
@@ -766,6 +767,7 @@ class Trial:
 def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAnswerError:
     """A contender's program and its times at some sizes: in whichever process."""
     contender, sizes = task
+    known = contender in trial._algos
     here = copy(trial)
     here.ledger = Ledger()
     try:
@@ -773,7 +775,7 @@ def _simulated(trial: Trial, task: tuple[Contender, list[int]]) -> _Found | NoAn
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    return _Found(here.algo(contender), times, here.ledger.seconds)
+    return _Found(None if known else here.algo(contender), times, here.ledger.seconds)
 
 
 def _apart(one: int, other: int) -> int:

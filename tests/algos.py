@@ -167,7 +167,7 @@ def collective_of(algo: Algo, root: int | None = None) -> Collective:
 def with_step(algo: Algo, gpu: int, tb: int, number: int, **changes: object) -> Algo:
     """A copy of `algo` with one step changed."""
     old = algo.gpus[gpu].threadblocks[tb].steps
-    return with_steps(algo, gpu, tb, (*old[:number], replace(old[number], **changes), *old[number + 1 :]))  # type: ignore[arg-type]
+    return with_steps(algo, gpu, tb, (*old[:number], old[number]._replace(**changes), *old[number + 1 :]))  # type: ignore[arg-type]
 
 
 def with_steps(algo: Algo, gpu: int, tb: int, steps: tuple[Step, ...]) -> Algo:

@@ -31,7 +31,7 @@ def _each_step(algo: Algo, changes: Callable[[int, int, int, Step], Iterator[Map
     for g, t, tb, where in _places(algo):
         for number, one in enumerate(tb.steps):
             for change in changes(g, t, number, one):
-                changed = replace(one, **change)  # type: ignore[arg-type]
+                changed = one._replace(**change)  # type: ignore[arg-type]
                 if changed != one:
                     steps = (*tb.steps[:number], changed, *tb.steps[number + 1 :])
                     yield f"{where} step {number}: {change}", with_steps(algo, g, t, steps)
@@ -228,7 +228,7 @@ def _moved(gpu: Gpu, moved: Mapping[tuple[int, int], tuple[int, int]]) -> Gpu:
 
     def mended(one: Step) -> Step:
         depid, deps = moved.get((one.depid, one.deps), (one.depid, one.deps))
-        return replace(one, depid=depid, deps=deps)
+        return one._replace(depid=depid, deps=deps)
 
     tbs = tuple(replace(tb, steps=tuple(map(mended, tb.steps))) for tb in gpu.threadblocks)
     return replace(gpu, threadblocks=tbs)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from msccl_xml.limits import check_limits
+from msccl_xml.limits import Limits, check_limits
 from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.collector import collector_paused
@@ -57,6 +57,10 @@ class _Draft:
     def steps(self) -> int:
         return max(len(tb.steps) for gpu in self.algo.gpus for tb in gpu.threadblocks)
 
+    def is_unreadable(self, limits: Limits) -> bool:
+        """Whether some rank has more steps than the runtime reads elements: other channels have about as many."""
+        return any(sum(len(tb.steps) for tb in gpu.threadblocks) > limits.nodes for gpu in self.algo.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
@@ -78,15 +82,33 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     times the chunks. Raises InputError for an in-place call of a collective that has none, NoAnswerError where the
     program does not fit the runtime's or the caller's limits.
     """
+    _require_readable(instance, schedule, options)
     problem = _pose(instance, schedule, options)
     needed = channels_per_path(instance, schedule, options)
     foreseen = _foreseen(problem, needed)
     draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
     problems = check_limits(draft.algo, options.runtime, full_ops=False)
     if problems:
-        relax = "fewer --chunks or another --instances"
-        raise NoAnswerError(f"the program is beyond what {options.runtime} takes: {problems[0]}; try {relax}")
+        raise _beyond(options, problems[0])
     return draft.algo
+
+
+def _beyond(options: LoweringOptions, problem: str) -> NoAnswerError:
+    relax = "fewer --chunks or another --instances"
+    return NoAnswerError(f"the program is beyond what {options.runtime} takes: {problem}; try {relax}")
+
+
+def _require_readable(instance: Instance, schedule: Schedule, options: LoweringOptions) -> None:
+    """Refuse at once what no joining of receives with sends makes small enough: a step does one of each at most."""
+    ends: Counter[tuple[int, str]] = Counter()
+    for path, messages in Counter(send.path for send in schedule.sends).items():
+        ends[instance.paths[path].src, "sends"] += messages * options.instances
+        ends[instance.paths[path].dst, "receives"] += messages * options.instances
+    for (rank, word), messages in sorted(ends.items()):
+        if messages > options.limits.nodes:
+            raise _beyond(
+                options, f"gpu {rank}: {messages} {word}, {options.runtime} reads {options.limits.nodes} elements"
+            )
 
 
 def lowered_collective(collective: Collective, options: LoweringOptions) -> Collective:
@@ -108,7 +130,7 @@ def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _
 
 def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: dict[int, int]) -> _Draft:
     """The first draft that has few enough threadblocks: with the channels that are foreseen, with fewer, then with receives and
-    sends packed together.
+    sends packed together. One that the runtime would not read ends the search, too.
     """
     options = problem.options
     for parallel in _narrower(needed, foreseen):
@@ -116,7 +138,7 @@ def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: di
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
             continue
-        if draft.threadblocks <= options.threadblocks:
+        if draft.threadblocks <= options.threadblocks or draft.is_unreadable(options.limits):
             return draft
     draft = _draft(problem, parallel, pack=True)
     if draft.threadblocks > options.threadblocks:
@@ -146,7 +168,7 @@ def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _D
     """
     for _ in range(_STEP_ATTEMPTS):
         parallel = _more_channels(problem, draft)
-        if draft.packed or parallel in (draft.parallel, tried):
+        if draft.packed or parallel in (draft.parallel, tried) or draft.is_unreadable(problem.options.limits):
             break
         try:
             wider = _draft(problem, parallel, pack=False)

@@ -20,10 +20,11 @@ _Role = tuple[Connection | None, Connection | None, int]
 
 
 class Alike(NamedTuple):
-    """The program of one box: its threadblocks and connections, and the routes of these."""
+    """The program of one box or instance: its threadblocks and connections, the routes of these, and how many share these links."""
 
     code: Code
     routes: list[Route]
+    sharing: int = 1
 
 
 def one_box(code: Code, routes: Sequence[Route], capacity: Sequence[float], ranks: int) -> Alike | None:
@@ -96,7 +97,7 @@ class _Turn:
                 return False
             image.append(found)
         return all(
-            _same(block.operations, self.code.blocks[there].operations, image)
+            do_the_same(block.operations, self.code.blocks[there].operations, image)
             for block, there in zip(self.code.blocks, image, strict=True)
         )
 
@@ -142,7 +143,7 @@ class _Turn:
         return Alike(Code(tuple(blocks), tuple(self.code.connections[number] for number in own)), routes)
 
 
-def _same(here: Sequence[Operation], there: Sequence[Operation], image: Sequence[int]) -> bool:
+def do_the_same(here: Sequence[Operation], there: Sequence[Operation], image: Sequence[int]) -> bool:
     """Whether two threadblocks do the same, if what the one waits for maps to what the other waits for."""
     return len(here) == len(there) and all(
         one.type is other.type

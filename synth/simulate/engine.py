@@ -16,7 +16,7 @@ from synth.constants import ProtocolConstants
 from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
 from synth.simulate.hang import explain_hang
-from synth.simulate.moves import IDLE, MOVING, READY, Move, moves_of
+from synth.simulate.moves import IDLE, MOVING, READY, moves_of
 from synth.simulate.program import Program
 
 #: Events this close together (a share of the time that has passed) are one moment: equal sums that were rounded differently.
@@ -65,6 +65,8 @@ class Engine:
         self.done = [0] * size
         self.began, self.wake_us = [0.0] * size, [0.0] * size
         self.moves = moves_of(program, constants)
+        #: By threadblock, the slices of every operation in the tile that it is at.
+        self.cuts = [[move.last if program.tiles == 1 else move.full for move in moves] for moves in self.moves]
         self.latency = [route.latency_us for route in routes]
         self.credit = [route.credit_us for route in routes]
         self.sends = [block.send for block in program.blocks]
@@ -111,8 +113,10 @@ class Engine:
         return self.now
 
     def _settle(self) -> None:
-        for block in self.fluid.settle(self.now):
-            self._at(self.fluid.end_us(block), block)
+        fluid = self.fluid
+        if fluid.changed:
+            for block in fluid.settle(self.now):
+                self._at(fluid.end_us(block), block)
 
     def _at(self, time_us: float, block: int) -> None:
         """Look at the block again then. It replaces what was set before: the end of a flow moves as its rate changes."""
@@ -122,31 +126,17 @@ class Engine:
         heapq.heappush(self.events, (time_us, self.count, block))
 
     def _happen(self, block: int) -> None:
-        if self.phase[block] != MOVING:
-            self._go(block)
-            return
-        if self._move(block).sends:
-            self.fluid.stop(block)
-        self._finish_slice(block)
-
-    def _move(self, block: int) -> Move:
-        return self.moves[block][self.index[block]]
+        if self.phase[block] == MOVING:
+            self._finish_slice(block)
+        self._go(block)
 
     def _go(self, block: int) -> None:
         """Start the block's next slice, or leave the block with whatever it has to wait for."""
-        if self.tile[block] >= self.program.tiles or not self.moves[block]:
-            return
-        move = self._move(block)
         if self.phase[block] == IDLE:
-            for producer, operations in move.waits:
-                if self.done[producer] < self.tile[block] * len(self.moves[producer]) + operations:
-                    self.flag_waiters[producer].append(block)
-                    return
-            self.phase[block] = READY
-            self.began[block] = self.now
-            self._at(self.now + self.step_us, block)
+            self._go_to_next(block)
             return
-        piece = move.pieces(self.tile[block] == self.program.tiles - 1)[self.slice[block]]
+        index = self.index[block]
+        move, piece = self.moves[block][index], self.cuts[block][index][self.slice[block]]
         if (move.receives and not self._has_come(block)) or (move.sends and not self._has_room(block, piece.take)):
             return
         self.phase[block] = MOVING
@@ -154,6 +144,19 @@ class Engine:
             self.fluid.start(block, piece.work, self.now)
         else:
             self._at(self.now + piece.work, block)
+
+    def _go_to_next(self, block: int) -> None:
+        """Begin the block's next operation, if it has one and all flags are there that this waits for."""
+        tile = self.tile[block]
+        if tile >= self.program.tiles or not self.moves[block]:
+            return
+        for producer, operations in self.moves[block][self.index[block]].waits:
+            if self.done[producer] < tile * len(self.moves[producer]) + operations:
+                self.flag_waiters[producer].append(block)
+                return
+        self.phase[block] = READY
+        self.began[block] = self.now
+        self._at(self.now + self.step_us, block)
 
     def _has_come(self, block: int) -> bool:
         """Whether the next slice is there to be received; the block is woken when it is."""
@@ -169,12 +172,14 @@ class Engine:
 
     def _has_room(self, block: int, slots: int) -> bool:
         """Take `slots` of the connection's room if it has them; the block is woken when it has."""
+        if not slots:
+            return True
         connection = self.sends[block]
         queue = self.credits[connection]
         if len(queue) < slots:
             self.sender[connection] = block
             return False
-        if slots and queue[slots - 1] > self.horizon:
+        if queue[slots - 1] > self.horizon:
             self._at(queue[slots - 1], block)
             return False
         for _ in range(slots):
@@ -182,14 +187,17 @@ class Engine:
         return True
 
     def _finish_slice(self, block: int) -> None:
-        move = self._move(block)
-        pieces = move.pieces(self.tile[block] == self.program.tiles - 1)
+        index = self.index[block]
+        move, pieces = self.moves[block][index], self.cuts[block][index]
         if move.receives:
             connection = self.recvs[block]
             self.arrivals[connection].popleft()
-            back = self.now + self.credit[connection]
-            self._hand_over(self.credits[connection], self.sender, connection, back, pieces[self.slice[block]].give)
+            give = pieces[self.slice[block]].give
+            if give:
+                back = self.now + self.credit[connection]
+                self._hand_over(self.credits[connection], self.sender, connection, back, give)
         if move.sends:
+            self.fluid.stop(block)
             connection = self.sends[block]
             there = self.now + self.latency[connection]
             self._hand_over(self.arrivals[connection], self.receiver, connection, there, 1)
@@ -197,13 +205,13 @@ class Engine:
         self.slice[block] += 1
         if self.slice[block] == len(pieces):
             self._finish_operation(block)
-        self._go(block)
 
     def _hand_over(self, queue: deque[float], waiting: list[int], connection: int, time_us: float, number: int) -> None:
         """Put so many slices or slots in a queue, there from `time_us` on, and wake who waits for them then."""
-        queue.extend([time_us] * number)
+        for _ in range(number):
+            queue.append(time_us)
         block = waiting[connection]
-        if number and block >= 0:
+        if block >= 0:
             waiting[connection] = -1
             self._at(time_us, block)
 
@@ -218,6 +226,8 @@ class Engine:
         if self.index[block] == len(self.moves[block]):
             self.index[block] = 0
             self.tile[block] += 1
+            if self.tile[block] == self.program.tiles - 1:
+                self.cuts[block] = [move.last for move in self.moves[block]]
             if self.cycle is not None:
                 self.cycle.ended(block, self.now)
         for waiter in self.flag_waiters.pop(block, ()):

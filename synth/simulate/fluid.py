@@ -39,9 +39,12 @@ class Fluid:
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
         self._known: dict[frozenset[int], dict[int, float]] = {}
+        #: Whether anything started or stopped since the last `settle`.
+        self.changed = False
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
+        self.changed = True
         self.left[flow], self.since[flow] = size_bytes, now_us
         if flow in self._ended:
             del self._ended[flow]
@@ -55,6 +58,7 @@ class Fluid:
 
     def stop(self, flow: int) -> None:
         """End a flow; those that shared a contended link with it have new rates after `settle`."""
+        self.changed = True
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
@@ -68,10 +72,12 @@ class Fluid:
 
     def settle(self, now_us: float) -> list[int]:
         """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
-        for flow in self._ended:
-            self._remove(flow)
-        changed = self._resumed
-        self._ended, self._resumed = {}, {}
+        self.changed = False
+        if self._ended:
+            for flow in self._ended:
+                self._remove(flow)
+            self._ended = {}
+        changed, self._resumed = self._resumed, {}
         if not self._dirty:
             return list(changed)
         group, links = self._coupled(self._dirty)

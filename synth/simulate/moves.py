@@ -30,10 +30,6 @@ class Move(NamedTuple):
     last: tuple[Piece, ...]
     waits: tuple[tuple[int, int], ...]
 
-    def pieces(self, last: bool) -> tuple[Piece, ...]:
-        """The slices of a tile."""
-        return self.last if last else self.full
-
 
 def moves_of(program: Program, constants: ProtocolConstants) -> list[list[Move]]:
     """The moves of every threadblock, in the order of `program.blocks`."""

@@ -11,6 +11,7 @@ from synth.constants import Constants, ProtocolConstants
 from synth.errors import InputError
 from synth.simulate.alike import Alike, one_box
 from synth.simulate.engine import Activity, Engine
+from synth.simulate.instances import one_instance
 from synth.simulate.program import Code, Compiler, Program
 from synth.simulate.routes import Paths, paths_by_pair, routes_of
 from synth.topology import Topology
@@ -74,20 +75,28 @@ class Simulator:
 
     def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
         program = self._compiler.program(buffer_bytes)
-        capacity = [link.GBps * 1e3 for link in self.topology.links]
-        code, routes = self._code_to_run(program, capacity, whole=trace > 0)
-        program = replace(program, blocks=code.blocks, connections=code.connections)
-        return Engine(program, routes, capacity, self._protocol, trace=trace, full=self.full)
+        run = self._to_run(program, whole=trace > 0)
+        program = replace(program, blocks=run.code.blocks, connections=run.code.connections)
+        capacity = [link.GBps * 1e3 / run.sharing for link in self.topology.links]
+        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full)
 
-    def _code_to_run(self, program: Program, capacity: list[float], *, whole: bool) -> Alike:
-        """What is run of a program, found once for all sizes with the same threadblocks: all of it, or one of boxes alike."""
+    def _to_run(self, program: Program, *, whole: bool) -> Alike:
+        """What is run of a program, found once for all sizes with the same threadblocks: all of it, or one instance, and of that one
+        of boxes alike.
+        """
         key = id(program.blocks), whole
         if key not in self._run:
-            code = Code(program.blocks, program.connections)
             routes = routes_of(self.topology, self._paths, program, self._protocol)
-            alike = None if whole else one_box(code, routes, capacity, self.topology.num_ranks)
-            self._run[key] = alike or Alike(code, routes)
+            self._run[key] = Alike(Code(program.blocks, program.connections), routes)
+            if not whole:
+                self._run[key] = self._smallest(self._run[key])
         return self._run[key]
+
+    def _smallest(self, run: Alike) -> Alike:
+        one = one_instance(run.code, run.routes) or run
+        capacity = [link.GBps * 1e3 for link in self.topology.links]
+        box = one_box(one.code, one.routes, capacity, self.topology.num_ranks)
+        return box._replace(sharing=one.sharing) if box else one
 
     @cached_property
     def _run(self) -> dict[tuple[int, bool], Alike]:

@@ -41,7 +41,7 @@ def _mended(tb: Threadblock, tbs: list[Threadblock]) -> Threadblock:
     for one in tb.steps:
         there = tbs[one.depid].steps if 0 <= one.depid < len(tbs) else ()
         released = one.deps < len(there) and any(other.hasdep for other in there[max(0, one.deps) :])
-        steps.append(one if released else replace(one, depid=-1, deps=-1))
+        steps.append(one if released else one._replace(depid=-1, deps=-1))
     return replace(tb, steps=tuple(steps))
 
 

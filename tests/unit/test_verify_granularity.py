@@ -98,7 +98,7 @@ def test_counts_that_differ_hang_only_where_they_split_differently() -> None:
     for gpu in algo.gpus:
         (tb,) = gpu.threadblocks
         *before, last = tb.steps
-        halves = tuple(replace(last, count=1, dst_offset=last.dst_offset + k) for k in range(2))
+        halves = tuple(last._replace(count=1, dst_offset=last.dst_offset + k) for k in range(2))
         tbs.append(replace(gpu, threadblocks=(replace(tb, steps=(*before, *halves)),)))
     split = replace(algo, gpus=tuple(tbs))
     assert judge(split, collective_of(split), groups=[1]) == ""

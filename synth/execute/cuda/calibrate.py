@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from msccl_xml.model import Algo, Buffer, Gpu, Step, StepType, Threadblock
@@ -171,7 +171,7 @@ def _ping_pong(protocol: str, count: int) -> Algo:
 def _streams(protocol: str, pairs: int, kind: StepType) -> Algo:
     """Each even rank sends one chunk to the odd one after it."""
     send = Step(StepType.SEND, Buffer.INPUT, 0)
-    receive = replace(send, type=kind, dst_buffer=Buffer.OUTPUT, dst_offset=0)
+    receive = send._replace(type=kind, dst_buffer=Buffer.OUTPUT, dst_offset=0)
     gpus = []
     for rank in range(0, 2 * pairs, 2):
         gpus += [_gpu(rank, rank + 1, -1, [send]), _gpu(rank + 1, -1, rank, [receive])]
