@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from synth.lowering.messages import Connection
 from synth.lowering.operations import Operation
@@ -48,47 +49,47 @@ class _Run:
 
     def _advance(self, owner: Owner) -> tuple[_Cause | None, set[_Cause]]:
         number, transfer = self.at.get(owner, (0, 0))
-        program = self.blocks[owner]
+        program, here = self.blocks[owner], _Ends(_inbound(owner), _outbound(owner), self.waits[owner.rank])
         events: set[_Cause] = set()
         cause: _Cause | None = None
         while number < len(program):
             operation = program[number]
-            cause = self._obstacle(owner, operation, transfer)
+            cause = self._obstacle(owner.rank, operation, transfer, here)
             if cause is not None:
                 break
-            events |= self._move(owner, operation)
+            if operation.pops is not None:
+                self.popped[here.inbound] += 1
+                events.add(("pop", here.inbound))
+            if operation.pushes is not None:
+                self.pushed[here.outbound] += 1
+                events.add(("push", here.outbound))
             transfer += 1
             if transfer == operation.count or operation.lane.recv == operation.lane.send == -1:
-                self.done.add((owner.rank, operation.position))
-                events.add(("done", (owner.rank, operation.position)))
+                end = (owner.rank, operation.position)
+                self.done.add(end)
+                events.add(("done", end))
                 number, transfer = number + 1, 0
         self.at[owner] = (number, transfer)
         return cause, events
 
-    def _obstacle(self, owner: Owner, operation: Operation, transfer: int) -> _Cause | None:
+    def _obstacle(self, rank: int, operation: Operation, transfer: int, here: _Ends) -> _Cause | None:
         if transfer == 0:
-            for position in self.waits[owner.rank].get(operation.position, ()):
-                if (owner.rank, position) not in self.done:
-                    return ("done", (owner.rank, position))
-        if operation.pops is not None:
-            inbound = _inbound(owner)
-            if self.pushed[inbound] == self.popped[inbound]:
-                return ("push", inbound)
-        if operation.pushes is not None:
-            outbound = _outbound(owner)
-            if self.pushed[outbound] - self.popped[outbound] == self.capacity:
-                return ("pop", outbound)
+            for position in here.waits.get(operation.position, ()):
+                if (rank, position) not in self.done:
+                    return ("done", (rank, position))
+        if operation.pops is not None and self.pushed[here.inbound] == self.popped[here.inbound]:
+            return ("push", here.inbound)
+        if operation.pushes is not None and self.pushed[here.outbound] - self.popped[here.outbound] == self.capacity:
+            return ("pop", here.outbound)
         return None
 
-    def _move(self, owner: Owner, operation: Operation) -> set[_Cause]:
-        events: set[_Cause] = set()
-        if operation.pops is not None:
-            self.popped[_inbound(owner)] += 1
-            events.add(("pop", _inbound(owner)))
-        if operation.pushes is not None:
-            self.pushed[_outbound(owner)] += 1
-            events.add(("push", _outbound(owner)))
-        return events
+
+class _Ends(NamedTuple):
+    """A threadblock's connections, and what the operations of its rank wait for."""
+
+    inbound: Connection
+    outbound: Connection
+    waits: Waits
 
 
 def _inbound(owner: Owner) -> Connection:

@@ -101,13 +101,12 @@ def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, 
 
 def _number_scratch(program: Program) -> dict[int, int]:
     """New offsets of the scratch slots that are used: in the same order without gaps, so runs of slots stay runs."""
-    used = {
-        slot.offset
-        for operations in program.values()
-        for operation in operations
-        for slot in (*operation.read(), *operation.written())
-        if slot.buffer is Buffer.SCRATCH
-    }
+    used: set[int] = set()
+    for operations in program.values():
+        for operation in operations:
+            for slot in operation.ends:
+                if slot is not None and slot.buffer is Buffer.SCRATCH:
+                    used.update(range(slot.offset, slot.offset + operation.count))
     return {offset: number for number, offset in enumerate(sorted(used))}
 
 
@@ -168,19 +167,18 @@ def _number_steps(program: Program, waits: Waits) -> dict[tuple[int, int], tuple
 
 
 def _step(operation: Operation, part: _Part, needs: list[tuple[int, int]], awaited: bool) -> Step:
-    src = operation.src if operation.type.reads_src else None
-    dst = operation.dst if operation.type.writes_dst else None
+    src, dst = operation.ends
     depid, deps = needs[0] if needs else (-1, -1)
     return Step(
-        type=operation.type,
-        src_buffer=src.buffer if src else Buffer.INPUT,
-        src_offset=part.offset(src),
-        dst_buffer=dst.buffer if dst else Buffer.OUTPUT,
-        dst_offset=part.offset(dst),
-        count=operation.count,
-        depid=depid,
-        deps=deps,
-        hasdep=awaited,
+        operation.type,
+        src.buffer if src else Buffer.INPUT,
+        part.offset(src),
+        dst.buffer if dst else Buffer.OUTPUT,
+        part.offset(dst),
+        operation.count,
+        depid,
+        deps,
+        awaited,
     )
 
 

@@ -49,15 +49,23 @@ class Operation:
     def count(self) -> int:
         return len(self.chunks)
 
+    @property
+    def ends(self) -> tuple[Slot | None, Slot | None]:
+        """Where the memory begins that it reads, and the memory that it writes; None where it does not."""
+        return self.src if self.type.reads_src else None, self.dst if self.type.writes_dst else None
+
     def read(self) -> list[Slot]:
         """The memory that it reads."""
-        used = self.src is not None and self.type.reads_src
-        return [self.src.plus(k) for k in range(self.count)] if used and self.src else []
+        return self._slots(self.ends[0])
 
     def written(self) -> list[Slot]:
         """The memory that it writes."""
-        used = self.dst is not None and self.type.writes_dst
-        return [self.dst.plus(k) for k in range(self.count)] if used and self.dst else []
+        return self._slots(self.ends[1])
+
+    def _slots(self, first: Slot | None) -> list[Slot]:
+        if first is None:
+            return []
+        return [first] if self.count == 1 else [first.plus(k) for k in range(self.count)]
 
 
 def list_operations(

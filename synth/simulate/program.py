@@ -165,7 +165,7 @@ def _draft(gpu: Gpu, tb: Threadblock, most: int) -> _Draft:
                 last = draft.operations.pop()
                 draft.operations.append(last._replace(chunks=step.count, sources=last.sources + 1))
             else:
-                for chunks in _groups(step, most):
+                for chunks in _groups(step, most) if step.count > most else (step.count,):
                     draft.operations.append(Operation(step.type, chunks, (), number))
                     draft.deps.append(pending)
                     pending = []
