@@ -201,7 +201,8 @@ class Stages:
         messages = messages_of(paced)
         exact = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
         assert exact is not None
-        solution = self._finish(instance, routed, routing, (exact, "rounds"))
+        self.checks.schedule(instance, exact, routing)
+        solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)
 
     def _whole(self, instance: Instance, strategy: Strategy) -> tuple[Routed, Routing]:
@@ -224,19 +225,26 @@ class Stages:
         return self.ordering(instance, routed.routing, known)
 
     def _finish(self, instance: Instance, routed: Routed, routing: Routing, ordered: tuple[Schedule, str]) -> Solution:
-        schedule, rule = ordered
+        schedule, _ = ordered
         self.checks.schedule(instance, schedule, routing)
         self.watch("scheduling")
         scheduled, scheduled_by = self.scheduling(instance, schedule)
         self.checks.schedule(instance, scheduled, routing)
-        return Solution(
-            instance,
-            scheduled,
-            routed.strategy,
-            rule,
-            routed.status,
-            schedule.makespan_us,
-            routed.routing.relaxed_us,
-            routed.bound_us,
-            scheduled_by,
-        )
+        return _solution(instance, routed, ordered, (scheduled, scheduled_by))
+
+
+def _solution(
+    instance: Instance, routed: Routed, ordered: tuple[Schedule, str], scheduled: tuple[Schedule, str]
+) -> Solution:
+    """The solution that a routing became, with what ordered and what scheduled it."""
+    return Solution(
+        instance,
+        scheduled[0],
+        routed.strategy,
+        ordered[1],
+        routed.status,
+        ordered[0].makespan_us,
+        routed.routing.relaxed_us,
+        routed.bound_us,
+        scheduled[1],
+    )

@@ -83,14 +83,22 @@ def _weight(received: list[Operation], sent: list[Operation], pairing: Pairing) 
     It holds nobody up where it first sends what is its own, then passes on what comes, and at the end receives what goes no
     further. In any other order a receive waits behind a send that waits for something else, and so does whoever sends to it.
     """
-    here = {operation.position for operation in received}
     source = pairing.forwards.source
-    if not any(operation.position in source and source[operation.position].position in here for operation in sent):
+    here = {operation.position for operation in received}
+    brought_by = [source[op.position].position if op.position in source else None for op in sent]
+    passed_on = here.intersection(brought_by)
+    last_on = max(passed_on, default=None)
+    # Most pairs forward nothing, or send something else after the first receive, or keep something before the last that goes on.
+    if (
+        last_on is None
+        or any(op.position > received[0].position and by not in here for op, by in zip(sent, brought_by, strict=True))
+        or any(op.position < last_on and op.position not in passed_on for op in received)
+    ):
         return 0
     together = fuse(sorted([*received, *sent], key=lambda op: op.position), pairing.forwards, pairing.capacity)
     first = next(place for place, operation in enumerate(together) if operation.pops is not None)
     last = max(place for place, operation in enumerate(together) if operation.pushes is not None)
-    passed_on = together[first : last + 1]
-    if any(operation.pops is None or operation.pushes is None for operation in passed_on):
+    between = together[first : last + 1]
+    if any(operation.pops is None or operation.pushes is None for operation in between):
         return 0
-    return sum(operation.count for operation in passed_on)
+    return sum(operation.count for operation in between)
