@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from msccl_xml.model import Algo
 from synth.bounds import Bound
 from synth.choice import Segment
 from synth.chunks import first_indivisible, moved_bytes
-from synth.collective import ROOTED, CollectiveName
+from synth.collective import ROOTED, Collective, CollectiveName
 from synth.collector import collector_paused
 from synth.errors import InputError, NoAnswerError
 from synth.group import group_text
@@ -22,7 +23,7 @@ from synth.solve import Solution
 from synth.trial import Contender, Trial
 from synth.units import bandwidth_GBps, format_size
 from synth.verify import verify_algo
-from synth.workers import available_cores
+from synth.workers import available_cores, in_parallel
 
 __all__ = ["MAX_FILES", "available_cores", "synthesize"]
 
@@ -73,11 +74,30 @@ def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan
     segments = trial.segments(MAX_FILES)
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
-    files: list[FilePlan] = []
-    for position, (segment, covered) in enumerate(zip(segments, _covered(request, trial.sizes, segments), strict=True)):
-        trial.progress(Progress("verify", f"file {position + 1} of {len(segments)}", None, None))
-        files.append(_file(request, trial, trial.contenders[segment.candidate], covered))
+    chosen = [trial.contenders[segment.candidate] for segment in segments]
+    ranges = _covered(request, trial.sizes, segments)
+    files = [_file(request, trial, *each) for each in zip(chosen, ranges, strict=True)]
+    trial.ledger.enter("verify")
+    claims = [
+        _Claim(plan.algo, replace(whole, chunks=whole.chunks * plan.instances), request.runtime)
+        for plan, whole in zip(files, (trial.entry(each).solution.collective for each in chosen), strict=True)
+    ]
+    for number, _ in enumerate(in_parallel(request.jobs, _verify, claims, range(len(claims))), 1):
+        trial.progress(Progress("verify", f"file {number} of {len(files)}", None, None))
     return segments, files
+
+
+class _Claim(NamedTuple):
+    """A file, what it says that it computes, and the runtime that is to load it."""
+
+    algo: Algo
+    collective: Collective
+    runtime: str
+
+
+def _verify(claims: Sequence[_Claim], number: int) -> None:
+    """VerifyError unless the file does what is claimed: in whichever process."""
+    verify_algo(claims[number].algo, claims[number].collective, runtime=claims[number].runtime)
 
 
 def _refusal(request: Request) -> NoAnswerError:
@@ -108,13 +128,6 @@ def _file(request: Request, trial: Trial, contender: Contender, covered: tuple[i
     # microsoft/msccl reads maxBytes as the first size that is not covered, the others as the last that is.
     last = covered[1] + (1 if request.runtime == "msccl" else 0)
     algo = replace(trial.algo(contender), min_bytes=covered[0], max_bytes=last)
-    trial.ledger.enter("verify")
-    collective = entry.solution.collective
-    verify_algo(algo, replace(collective, chunks=collective.chunks * instances), runtime=request.runtime)
-    return _file_plan(algo, entry, covered, instances)
-
-
-def _file_plan(algo: Algo, entry: Scored, covered: tuple[int, int], instances: int) -> FilePlan:
     return FilePlan(
         algo=algo,
         min_bytes=covered[0],
