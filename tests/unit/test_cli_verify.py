@@ -23,7 +23,7 @@ def wrong_offset() -> Algo:
     gpu = algo.gpus[1]
     exchange, own = gpu.threadblocks
     send, recv = exchange.steps
-    steps = (send, replace(recv, dst_offset=1))
+    steps = (send, recv._replace(dst_offset=1))
     return replace(algo, gpus=(algo.gpus[0], replace(gpu, threadblocks=(replace(exchange, steps=steps), own))))
 
 

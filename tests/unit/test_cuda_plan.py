@@ -93,12 +93,12 @@ def test_a_wait_is_for_the_first_flag_at_or_after_the_step() -> None:
 def test_reductions_of_other_counts_or_with_a_flag_between_are_not_fused() -> None:
     reduction = step("re", (S, 0), (I, 0))
     for other in (
-        replace(reduction, count=2),
-        replace(reduction, dst_offset=1),
-        replace(reduction, type=StepType.COPY),
+        reduction._replace(count=2),
+        reduction._replace(dst_offset=1),
+        reduction._replace(type=StepType.COPY),
     ):
         assert len(_reductions(reduction, other)) == 2
-    assert len(_reductions(replace(reduction, hasdep=True), reduction)) == 2
+    assert len(_reductions(reduction._replace(hasdep=True), reduction)) == 2
     assert len(_reductions(reduction, step("nop", wait=(1, 0)), reduction)) == 2
     assert len(_reductions(reduction, reduction)) == 1
 

@@ -69,7 +69,7 @@ def test_sixteen_reductions_in_a_row_are_refused_where_the_interpreters_lose_one
     many = tuple(step("re", (S, k), (I, 0), hasdep=k == 15) for k in range(16))
     gpus = tuple(replace(gpu, scratch_chunks=16) for gpu in algo.gpus)
     wide = with_steps(
-        replace(algo, gpus=gpus), 0, 1, (step("nop", wait=(0, 1)), replace(many[0], depid=0, deps=1), *many[1:])
+        replace(algo, gpus=gpus), 0, 1, (step("nop", wait=(0, 1)), many[0]._replace(depid=0, deps=1), *many[1:])
     )
     with pytest.raises(InputError, match="re in a row"):
         check_algo(wide)
