@@ -38,20 +38,24 @@ class Additions:
         """Note that a message starts; when it has arrived and been added."""
         added_us = self._added_us(message)
         arrive_us = start_us + latency_us
+        until_us = start_us + added_us
         if message.reduce:
-            arrive_us = max(arrive_us, self._free_us(message) + added_us)
-            self._until_us.update(dict.fromkeys(self._places(message), arrive_us))
-        else:
-            self._until_us.update(dict.fromkeys(self._places(message), start_us + added_us))
+            arrive_us = until_us = max(arrive_us, self._free_us(message) + added_us)
+        rank = self._rank(message)
+        for chunk in message.chunks:
+            self._until_us[rank, chunk] = until_us
         return arrive_us
 
     def _free_us(self, message: Message) -> float:
-        return max(self._until_us.get(place, 0.0) for place in self._places(message))
+        rank, free_us = self._rank(message), 0.0
+        for chunk in message.chunks:
+            free_us = max(free_us, self._until_us.get((rank, chunk), 0.0))
+        return free_us
 
     def _added_us(self, message: Message) -> float:
         return len(message.chunks) * self._us_per_chunk
 
-    def _places(self, message: Message) -> list[tuple[int, int]]:
+    def _rank(self, message: Message) -> int:
+        """Where the message is added."""
         path = self._paths[message.path]
-        rank = path.dst if message.reduce else path.src
-        return [(rank, chunk) for chunk in message.chunks]
+        return path.dst if message.reduce else path.src

@@ -51,6 +51,7 @@ class Replay:
         costs = _Costs(instance)
         free_us = [0.0] * self.num_links
         additions = Additions(instance)
+        adding = additions.active
         arrive_us = [0.0] * len(self.messages)
         times = []
         for index, message in enumerate(self.messages):
@@ -62,7 +63,7 @@ class Replay:
             for link, _ in busy:
                 if free_us[link] > start:
                     start = free_us[link]
-            if additions.counts(message):
+            if adding and additions.counts(message):
                 start = max(start, additions.starts_us(message, latency)[0])
                 arrive_us[index] = additions.start(message, start, latency)
             else:
