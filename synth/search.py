@@ -61,7 +61,7 @@ _WORTH_A_PROCESS = 4_000
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
 #: Instances that are looked at for it, and for what has no more messages than this: few long ones leave threadblocks waiting.
-_COPIES = (2, 4, 8)
+_COPIES = (2, 3, 4, 6, 8, 9)
 _COARSE_SENDS = 1_000
 
 
@@ -359,29 +359,26 @@ class Search:
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
             low, coarse = protocol == "LL", len(solution.schedule.sends) <= _COARSE_SENDS
-            copies = self._copies(solution) if low or coarse else 1
-            fit = [
-                size
-                for size in usable
-                if copies > 1
-                and (low or size <= CONNECTION_BOUND_BYTES)
-                and solution.is_worth_parting(size, copies)
-                and self._serves(candidate.count * copies, size)
-            ]
+            near = [size for size in usable if low or size <= CONNECTION_BOUND_BYTES] if low or coarse else []
+            copies, fit = self._copies(candidate, solution, near)
             wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
             scored.append(Scored(solution, candidate, protocol, times, schedules, copies, wide))
         return scored
 
-    def _copies(self, solution: Solution) -> int:
+    def _copies(self, candidate: Candidate, solution: Solution, sizes: Sequence[int]) -> tuple[int, list[int]]:
         """Instances that make up for LL's threadblocks, which move a tenth of the others', or for few messages: as many as a GPU has
-        threadblocks for.
+        threadblocks for and buffers of some of the sizes divide by; and these sizes.
         """
         request = self.request
         if request.instances is not None or request.has_cut or solution.written is not None or not request.by_time:
-            return 1
+            return 1, []
         used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
         most = request.threadblocks // max(1, threadblocks_needed(solution.instance, used, joined=True))
-        return max((copies for copies in _COPIES if copies <= most), default=1)
+        for copies in sorted((copies for copies in _COPIES if copies <= most), reverse=True):
+            parted = [size for size in sizes if solution.is_worth_parting(size, copies)]
+            if fit := [size for size in parted if self._serves(candidate.count * copies, size)]:
+                return copies, fit
+        return 1, []
 
     def _curve(self, sizes: Sequence[int], time_us: Callable[[int], float]) -> dict[int, float]:
         """Times at the sizes, ascending: computed at the ends and where candidates are compared, on the line between elsewhere.

@@ -85,7 +85,7 @@ _SHAPES = ((4, 1), (0, 2))
 _LARGE_SHAPES = ((0, 2),)
 #: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
 #: behind the best with few.
-_LL_SHAPES = ((0, 4), (0, 8), (4, 2))
+_LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
 _NEAR_LEADER_LL = 2.5
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.

@@ -200,6 +200,20 @@ def test_ll_is_estimated_on_as_many_threadblocks_as_a_gpu_has_room_for() -> None
             assert all(taken <= entry.times_us[size] for size, taken in entry.wide_us.items())
 
 
+def test_instances_are_as_many_as_buffers_divide_by() -> None:
+    """Of 1 MB nccl-tests gives each of nine ranks 29,124 elements, of 2 MB 58,252: 9 divides the one, 4 the other, and 8 neither."""
+    topology = ring(9)
+    for size, copies in ((MB, 9), (2 * MB, 4)):
+        job = request(topology, "reduce-scatter", size, objective="time")
+        search = Search(Plan(job, find_paths(topology)), Ledger(), lambda _: None)
+        candidate = Candidate("greedy", 1, size)
+        solution = search.solve(candidate)
+        assert solution is not None
+        low, *_ = search.score(candidate, solution)
+        assert (low.protocol, low.copies) == ("LL", copies)
+        assert set(low.wide_us) == set(low.times_us)
+
+
 def test_few_long_messages_are_estimated_on_many_threadblocks_under_every_protocol() -> None:
     scored, *_ = searched(request(full(4, GBps=100.0), "allgather", 16 * KB, GB, max_threadblocks=64))
     assert {entry.protocol for entry in scored if entry.wide_us} >= {"LL", "Simple"}
