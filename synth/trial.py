@@ -325,7 +325,7 @@ class Trial:
 
     def is_thinned(self, contender: Contender) -> bool:
         """Whether a chosen contender's times were simulated at some of its sizes only."""
-        return self._effort(contender.position).crossings * contender.instances > _EVERY_SIZE_WORK
+        return self._effort(contender.position).crossings > _EVERY_SIZE_WORK
 
     def simulated_us(self, contender: Contender) -> dict[int, float]:
         """The times of a contender that are known, by size."""
@@ -466,7 +466,7 @@ class Trial:
     def _spend(self, plan: _Plan, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
         effort = self._effort(contender.position)
-        work = contender.instances * effort.crossings
+        work = effort.crossings  # equal instances are simulated for one
         if contender not in plan and contender not in self._algos:
             work += _LOWERING_WORK * max(effort.transfers, contender.instances * effort.sends)
         if self._work + work > most or size in self._times.get(contender, {}):
@@ -613,7 +613,9 @@ class Trial:
             yield replace(best, instances=instances)
 
     def _coarse_ones(self, size: int) -> list[Contender]:
-        """The most promising at a size of what has few long messages, on as many threadblocks as there are: on few they wait."""
+        """The most promising at a size of what has few long messages, on as many threadblocks as there are: on few they wait. Rings
+        and trees are among them whatever they promise: NCCL would run them.
+        """
         wide = {
             Contender(position, 0, entry.copies): entry.wide_us[size]
             for position, entry in enumerate(self.scored)
@@ -621,7 +623,8 @@ class Trial:
         }
         ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
         known = [contender for contender in ranked if self._is_known(contender)]
-        return list(dict.fromkeys((*ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+        rivals = [contender for contender in ranked if self._is_rival(contender)]
+        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
 
     def _timed(self, size: int) -> dict[Contender, float]:
         """What was simulated at a size, the fastest first."""
