@@ -53,6 +53,8 @@ _MOST_AT_A_SIZE = 6
 _NEAR_SIZE = 2
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
 _MOST_CHOICES = 4
+#: So many times the fastest at a size is simulated at the sizes beside it.
+_MOST_SPREADS = 3
 _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
 #: ranks has but a few messages: links share these.)
@@ -585,6 +587,8 @@ class Trial:
                     self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
         self._carry_out(self._planned(self._further), may_end=True)
+        for _ in range(_MOST_SPREADS):
+            self._carry_out(self._planned(self._neighbours), may_end=True)
 
     def _planned(self, shapes: Callable[[int], Iterable[Contender]]) -> _Plan:
         """The shapes of every size that nothing has closed yet, the largest first, as far as a little work goes, which is not taken
@@ -611,6 +615,15 @@ class Trial:
             return
         if entry.solution.is_worth_parting(size, instances) and self._divides(entry, instances, size):
             yield replace(best, instances=instances)
+
+    def _neighbours(self, size: int) -> Iterator[Contender]:
+        """What is fastest at the next larger and the next smaller size that candidates are compared at: it may be so here, too."""
+        looked_at = self.plan.looked_at
+        place = looked_at.index(size)
+        for other in (*looked_at[place + 1 : place + 2], *looked_at[max(0, place - 1) : place]):
+            for contender in [*self._timed(other)][:1]:
+                if size in self._estimates(contender):
+                    yield contender
 
     def _coarse_ones(self, size: int) -> list[Contender]:
         """The most promising at a size of what has few long messages, on as many threadblocks as there are: on few they wait. Rings
