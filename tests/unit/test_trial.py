@@ -211,7 +211,7 @@ def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
     known = {row.bytes: row.time_us for row in synthesize(some).sizes}
     ratios = [known[row.bytes] / row.time_us for row in synthesize(asked).sizes]
     assert math.prod(ratios) <= 1.0
-    assert max(ratios) <= 1.05
+    assert max(ratios) <= 1.06
 
 
 def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too() -> None:
