@@ -12,7 +12,7 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.lowering import LoweringOptions
 from synth.solve import Solution, Written
-from synth.timing import busiest_link_us, check_schedule
+from synth.timing import busiest_link_us
 
 ONE_SHOT = "one-shot"
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
@@ -61,7 +61,6 @@ def known_solution(name: str, machine: Machine, collective: Collective, size_byt
     instance, timed = schedule(name, machine, collective, size_bytes)
     transfers = timed.transfers()
     relaxed_us = busiest_link_us(instance, transfers)
-    check_schedule(instance, timed)
     return Solution(instance, timed, name, "as others do", "known", timed.makespan_us, relaxed_us, None, "known")
 
 

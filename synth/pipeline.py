@@ -79,8 +79,8 @@ def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan
     files = [_file(request, trial, *each) for each in zip(chosen, ranges, strict=True)]
     trial.ledger.enter("verify")
     claims = [
-        _Claim(plan.algo, replace(whole, chunks=whole.chunks * plan.instances), request.runtime)
-        for plan, whole in zip(files, (trial.entry(each).solution.collective for each in chosen), strict=True)
+        _Claim(file.algo, trial.computed(contender), request.runtime)
+        for file, contender in zip(files, chosen, strict=True)
     ]
     for number, _ in enumerate(in_parallel(request.jobs, _verify, claims, range(len(claims))), 1):
         trial.progress(Progress("verify", f"file {number} of {len(files)}", None, None))

@@ -208,11 +208,6 @@ class Search:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
-    @property
-    def _steps(self) -> int:
-        """Steps that the runtime takes of a threadblock."""
-        return LoweringOptions(runtime=self.request.runtime).limits.steps  # type: ignore[arg-type]
-
     @cached_property
     def stages(self) -> Stages:
         """The stages after routing, with the solver that was asked for."""
@@ -279,9 +274,7 @@ class Search:
     def _joint(self, instance: Instance, candidate: Candidate) -> Solution | None:
         """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
         try:
-            return self.stages.joint(
-                instance, replace(_JOINT_ROUNDS, steps=self._steps) if candidate.in_rounds else None
-            )
+            return self.stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
         except NoAnswerError:
             return None
         finally:
@@ -306,10 +299,7 @@ class Search:
         """The candidate solved for one box, as all do the same."""
         if not candidate.in_rounds:
             return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
-        assert candidate.view is not None
-        return hierarchical_in_rounds(
-            instance, boxes, self._quick_stages, pattern, Rounds(candidate.view, steps=self._steps)
-        )
+        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, self._rounds(candidate))
 
     def _chained(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
         """The candidate from the root's box through the others, or the other way round."""
@@ -322,13 +312,17 @@ class Search:
 
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
-        assert candidate.view is not None
         try:
-            return self._quick_stages.in_rounds(
-                instance, over_few_ways(chosen), Rounds(candidate.view, steps=self._steps)
-            )
+            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), self._rounds(candidate))
         except NoAnswerError:
             return None
+
+    def _rounds(self, candidate: Candidate) -> Rounds:
+        """The rounds that a candidate is made in, for threadblocks of as many steps as the runtime takes."""
+        assert candidate.view is not None
+        rounds = _JOINT_ROUNDS if candidate.strategy == JOINT else Rounds(candidate.view)
+        limits = LoweringOptions(runtime=self.request.runtime).limits  # type: ignore[arg-type]
+        return replace(rounds, steps=limits.steps)
 
     def _for_interpreter(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution:
         """Made for the connections of an interpreter, and timed on the links as they are. Packings know links alone."""

@@ -225,12 +225,11 @@ class Stages:
         return self.ordering(instance, routed.routing, known)
 
     def _finish(self, instance: Instance, routed: Routed, routing: Routing, ordered: tuple[Schedule, str]) -> Solution:
-        schedule, _ = ordered
-        self.checks.schedule(instance, schedule, routing)
+        self.checks.schedule(instance, ordered[0], routing)
         self.watch("scheduling")
-        scheduled, scheduled_by = self.scheduling(instance, schedule)
-        self.checks.schedule(instance, scheduled, routing)
-        return _solution(instance, routed, ordered, (scheduled, scheduled_by))
+        scheduled = self.scheduling(instance, ordered[0])
+        self.checks.schedule(instance, scheduled[0], routing)
+        return _solution(instance, routed, ordered, scheduled)
 
 
 def _solution(

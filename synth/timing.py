@@ -171,11 +171,14 @@ def _in_causal_order(instance: Instance, transfers: list[Transfer]) -> Iterator[
     for transfer in sorted(transfers, key=lambda transfer: (not transfer.reduce, transfer.path)):
         leaving[paths[transfer.path].src, transfer.reduce].append(transfer)
     copied = {paths[transfer.path].dst for transfer in transfers if not transfer.reduce}
-    let_go = {
-        transfer: ((there, True), (there, False))[: 1 + (there not in copied)] if transfer.reduce else ((there, False),)
-        for transfer in transfers
-        for there in (paths[transfer.path].dst,)
-    }
+
+    def groups_behind(transfer: Transfer) -> list[tuple[int, bool]]:
+        there = paths[transfer.path].dst
+        if not transfer.reduce:
+            return [(there, False)]
+        return [(there, True)] if there in copied else [(there, True), (there, False)]
+
+    let_go = {transfer: groups_behind(transfer) for transfer in transfers}
     awaited = Counter(group for groups in let_go.values() for group in groups)
     ready = [group for group in leaving if group not in awaited]
     for group in ready:
@@ -225,7 +228,7 @@ def _check_links(costs: _Costs, sends: Iterable[Send]) -> None:
         start_us = send.start_us
         for link, busy_us in costs[send.path, len(send.chunks)][0]:
             until, other = free_us[link]
-            if start_us < until and start_us < until - _slack(until):
+            if start_us < until - _slack(until):
                 raise CheckError("schedule", f"two messages overlap on link {link}", (other, send))
             free_us[link] = (start_us + busy_us, send)
 

@@ -23,11 +23,11 @@ from synth.baselines import BASELINES
 from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, MOST_READ_TRANSFERS, direct
 from synth.choice import Segment, split_range
 from synth.chunks import divides
-from synth.collective import CollectiveName
+from synth.collective import Collective, CollectiveName
 from synth.constants import Constants
 from synth.errors import NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, threadblocks_needed
+from synth.lowering import LoweringOptions, lowered_collective, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -51,10 +51,10 @@ _THREADBLOCK_PRICE = 0.02 / 64
 _MOST_AT_A_SIZE = 6
 #: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
 _NEAR_SIZE = 2
-#: So many times what is chosen for a range is simulated where it was not, and the choice made again.
-_MOST_CHOICES = 4
 #: So many times the fastest at a size is simulated at the sizes beside it.
 _MOST_SPREADS = 3
+#: So many times what is chosen for a range is simulated where it was not, and the choice made again.
+_MOST_CHOICES = 4
 _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
 #: ranks has but a few messages: links share these.)
@@ -303,6 +303,10 @@ class Trial:
                 self.refusals[contender] = refusal
                 raise
         return self._algos[contender]
+
+    def computed(self, contender: Contender) -> Collective:
+        """The collective that the contender's program carries out."""
+        return lowered_collective(self.entry(contender).solution.collective, self._options(contender))
 
     def time_us(self, contender: Contender, size: int) -> float:
         """What the contender takes at a size: simulated, or its own estimate where its program is too large for that."""

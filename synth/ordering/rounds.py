@@ -83,13 +83,13 @@ class Rounds:
     sums `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards,
     whichever the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and
     there are `most` of them at most as far as that is for the path that carries most. `steps` are those that the runtime takes of a
-    threadblock.
+    threadblock, None any number.
     """
 
     protocol: str
     slack: float = _SLACK
     most: int = _MOST_ROUNDS
-    steps: int = 256
+    steps: int | None = None
     turns: tuple[float, ...] = (1 / 5, 1 / 12, 0.0)
     abreast: tuple[float, ...] = (1.5,)
 
@@ -193,7 +193,8 @@ class _Plan:
 
     def _message_us(self, path: int) -> float:
         """What a message takes if all threadblocks of its path have one: as many as bandwidth or the number of steps asks for."""
-        threadblocks = max(self.channels[path], ceil(self.counts[path] / self.options.steps))
+        fewest = ceil(self.counts[path] / self.options.steps) if self.options.steps else 1
+        threadblocks = max(self.channels[path], fewest)
         return max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
 
     def _adder(self, path: int) -> int:

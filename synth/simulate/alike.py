@@ -9,7 +9,7 @@ and a link stands for those that it maps to. That is exact, and g / n of the wor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from synth.simulate.engine import Route
@@ -118,21 +118,13 @@ class _Turn:
         """The blocks of the first ranks; every connection is the one of its turns that a rank of theirs sends on."""
         own = [number for number, connection in enumerate(self.code.connections) if connection.src < self.size]
         place = {self.code.connections[number]: position for position, number in enumerate(own)}
-
-        def number_of(connection: int) -> int:
-            if connection < 0:
-                return -1
-            whole = self.code.connections[connection]
-            return place[self._turned(whole, whole.src % self.size - whole.src)]
-
-        kept = {number: at for at, number in enumerate(n for n, b in enumerate(self.code.blocks) if b.rank < self.size)}
-        blocks = []
-        for block in (self.code.blocks[number] for number in kept):
-            operations = tuple(
-                one._replace(waits=tuple(Wait(kept[wait.tb], wait.operations) for wait in one.waits))
-                for one in block.operations
-            )
-            blocks.append(Block(block.rank, block.tb, number_of(block.send), number_of(block.recv), operations))
+        connection_at = {-1: -1}
+        for number, whole in enumerate(self.code.connections):
+            connection_at[number] = place[self._turned(whole, whole.src % self.size - whole.src)]
+        kept = [number for number, block in enumerate(self.code.blocks) if block.rank < self.size]
+        code = part_of(self.code, kept, own, connection_at)
+        if code is None:
+            return None
         routes = []
         for number in own:
             route = self.routes[number]
@@ -140,7 +132,26 @@ class _Turn:
             if len(set(crossed)) < len(crossed):
                 return None
             routes.append(route._replace(links=crossed))
-        return Alike(Code(tuple(blocks), tuple(self.code.connections[number] for number in own)), routes)
+        return Alike(code, routes)
+
+
+def part_of(code: Code, kept: Sequence[int], own: Sequence[int], connection_at: Mapping[int, int]) -> Code | None:
+    """The program of the threadblocks `kept` and the connections `own`, `connection_at` by connection (-1: none) its position among
+    these; None where it waits for another threadblock.
+    """
+    block_at = {number: position for position, number in enumerate(kept)}
+    blocks = []
+    for block in (code.blocks[number] for number in kept):
+        if any(wait.tb not in block_at for operation in block.operations for wait in operation.waits):
+            return None
+        operations = tuple(
+            one._replace(waits=tuple(Wait(block_at[wait.tb], wait.operations) for wait in one.waits))
+            if one.waits
+            else one
+            for one in block.operations
+        )
+        blocks.append(Block(block.rank, block.tb, connection_at[block.send], connection_at[block.recv], operations))
+    return Code(tuple(blocks), tuple(code.connections[number] for number in own))
 
 
 def do_the_same(here: Sequence[Operation], there: Sequence[Operation], image: Sequence[int]) -> bool:

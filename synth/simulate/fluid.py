@@ -39,12 +39,14 @@ class Fluid:
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
         self._known: dict[frozenset[int], dict[int, float]] = {}
-        #: Whether anything started or stopped since the last `settle`.
-        self.changed = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything started or stopped since the last `settle`."""
+        return bool(self._dirty or self._ended or self._resumed)
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
-        self.changed = True
         self.left[flow], self.since[flow] = size_bytes, now_us
         if flow in self._ended:
             del self._ended[flow]
@@ -58,7 +60,6 @@ class Fluid:
 
     def stop(self, flow: int) -> None:
         """End a flow; those that shared a contended link with it have new rates after `settle`."""
-        self.changed = True
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
@@ -72,7 +73,6 @@ class Fluid:
 
     def settle(self, now_us: float) -> list[int]:
         """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
-        self.changed = False
         if self._ended:
             for flow in self._ended:
                 self._remove(flow)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from synth.simulate.alike import Alike, do_the_same
+from synth.simulate.alike import Alike, do_the_same, part_of
 from synth.simulate.engine import Route
-from synth.simulate.program import Block, Code, Connection, Wait
+from synth.simulate.program import Code, Connection
 
 
 def one_instance(code: Code, routes: Sequence[Route]) -> Alike | None:
@@ -91,18 +91,5 @@ class _Shift:
             if number in local
             or (max(block.send, block.recv) >= 0 and {block.send, block.recv} <= connection_at.keys())
         ]
-        block_at = {number: position for position, number in enumerate(kept)}
-        blocks = []
-        for block in (self.code.blocks[number] for number in kept):
-            waits = [wait.tb for operation in block.operations for wait in operation.waits]
-            if not block_at.keys() >= set(waits):
-                return None
-            operations = tuple(
-                one._replace(waits=tuple(Wait(block_at[wait.tb], wait.operations) for wait in one.waits))
-                if one.waits
-                else one
-                for one in block.operations
-            )
-            blocks.append(Block(block.rank, block.tb, connection_at[block.send], connection_at[block.recv], operations))
-        code = Code(tuple(blocks), tuple(self.code.connections[number] for number in own))
-        return Alike(code, [self.routes[number] for number in own], self.instances)
+        code = part_of(self.code, kept, own, connection_at)
+        return None if code is None else Alike(code, [self.routes[number] for number in own], self.instances)
