@@ -67,8 +67,9 @@ def chunk_counts(
     min_bytes: int,
     max_bytes: int,
     element_bytes: int = FP32_BYTES,
+    finer: int = 1,
 ) -> tuple[int, ...]:
-    """The admissible chunk counts, ascending, at most MAX_CHUNKS (of a vector without shares: or 32 for each rank).
+    """The admissible chunk counts, ascending, at most MAX_CHUNKS (of a vector without shares: or 32 for each rank), times `finer`.
 
     A count is admissible if it divides the element count of every size in the range (`range_sizes`); sizes so small
     that nothing is moved do not matter. 1 always is.
@@ -76,7 +77,7 @@ def chunk_counts(
     counts = (element_count(name, num_ranks, size, element_bytes) for size in range_sizes(min_bytes, max_bytes))
     common = math.gcd(*counts)
     most = MAX_CHUNKS if name in SHARED else max(MAX_CHUNKS, 32 * num_ranks)
-    return tuple(chunks for chunks in range(1, min(common, most) + 1) if common % chunks == 0) or (1,)
+    return tuple(chunks for chunks in range(1, min(common, most * finer) + 1) if common % chunks == 0) or (1,)
 
 
 def divides(

@@ -31,6 +31,24 @@ IN_FLIGHT: Mapping[str, int] = MappingProxyType({"Simple": 2, "LL": 8, "LL128": 
 DEFAULT_MAX_BYTES = 1 << 27
 
 
+#: The host computes with one slot a transfer of these where the kernel uses four (BROADCAST_CHUNKSTEPS, REDUCE_CHUNKSTEPS).
+_ONE_SLOT = frozenset({"broadcast", "reduce"})
+_SLOTS = 4
+
+
+def chunks_per_transfer(coll: str, protocol: str, chunk_bytes: int, runtime: str) -> int:
+    """Chunks of so many bytes (1 or more) that fit a transfer of a collective as the runtime spells it: maxAllowedCount before it is
+    kept within bounds, 0 where a chunk takes several transfers.
+
+    Of the default buffer sizes; a smaller NCCL_BUFFSIZE makes transfers of Simple smaller.
+    """
+    generation = Generation.AMD if runtime == "rccl" else Generation.VOLTA
+    tile_bytes = Constants.for_generation(generation).of(protocol).tile_bytes
+    if protocol == "Simple" and coll in _ONE_SLOT:
+        tile_bytes //= _SLOTS
+    return tile_bytes // chunk_bytes
+
+
 def last_byte(max_bytes: int | None, runtime: str) -> int | None:
     """The largest vector in bytes that a runtime takes a file of this maxBytes for; None without limit.
 

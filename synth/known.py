@@ -23,7 +23,7 @@ _MOST_OF_RINGS = 2 * MAX_TRANSFERS
 
 def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
     """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending;
-    where none is, for rings the coarsest that deals them about as much each.
+    where none is, for rings the finest that deals them about as much each.
 
     Empty where the baseline does not exist for this collective or machine.
     """
@@ -41,13 +41,13 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
 
 
 def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[int]:
-    """The coarsest count that so many rings share about evenly, or as good as that, and that is not too fine; none where there is
-    no such.
+    """The finest count that so many rings share about evenly, or as good as that, and that is not too fine; none where there is no
+    such. What is left over is a small part of its messages then, so that they stay on their channels.
     """
     made = [count for count in counts if transfers_of(with_count(collective, count)) <= _MOST_OF_RINGS]
     for most in _UNEVEN:
         if even := [count for count in made if -(-count // rings) * rings <= count * most]:
-            return even[:1]
+            return even[-1:]
     return []
 
 

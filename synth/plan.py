@@ -49,6 +49,8 @@ _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
 #: and get worse.
 _MOST_PACKED_RANKS = 32
+#: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
+_FINER_RINGS = 4
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -251,7 +253,7 @@ class Plan:
             or self._boxed_alone(size)
         ):
             return []
-        counts = self._counts(request.min_bytes)
+        counts = self._counts(request.min_bytes, 1 if request.collective in SHARED else _FINER_RINGS)
         return [
             Candidate(name, count, size)
             for name in BASELINES
@@ -264,12 +266,15 @@ class Plan:
         fitting = [count for count in tried if self._milp_fits(self.instance(count, size), MILP_BINARIES)]
         return [counts[0], *fitting[-1:]]
 
-    def _counts(self, low_bytes: int) -> tuple[int, ...]:
-        """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`."""
+    def _counts(self, low_bytes: int, finer: int = 1) -> tuple[int, ...]:
+        """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`; `finer` as in
+        chunk_counts.
+        """
         if self.asked_count is not None:
             return (self.asked_count,)
         request = self.request
-        counts = chunk_counts(request.collective, request.topology.num_ranks, low_bytes, request.max_bytes)
+        ranks = request.topology.num_ranks
+        counts = chunk_counts(request.collective, ranks, low_bytes, request.max_bytes, finer=finer)
         copies = request.instances or 1
         return tuple(count // copies for count in counts if count % copies == 0) or (1,)
 

@@ -101,6 +101,9 @@ _COARSE_ONES = 3
 _COARSE_KNOWN = 2
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
+#: So many times these are tried first where they are estimated at no more than this, times the best.
+_RIVAL_INSTANCES = (1, 4)
+_NEAR_RIVAL = 1.2
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
@@ -551,7 +554,8 @@ class Trial:
         best = {contender for contender in promise if self._is_best_shape(contender, size)}
         ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        worth = [contender for contender in ranked if contender in best and promise[contender][0] <= limit]
+        apart = {contender for contender in ranked if self._rivals_apart and self._is_rival(contender)}
+        worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
         if self.request.by_time:
             worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
         return _Ranked([*worth, *ranked[len(worth) :]], len(worth))
@@ -591,16 +595,18 @@ class Trial:
                     self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
         self._carry_out(self._planned(self._further), may_end=True)
+        self._carry_out(self._planned(self._rival_shapes, _MOST_WORK), may_end=True)
+        self._carry_out(self._planned(self._rivals_beside, _MOST_WORK), may_end=True)
         for _ in range(_MOST_SPREADS):
             self._carry_out(self._planned(self._neighbours), may_end=True)
 
-    def _planned(self, shapes: Callable[[int], Iterable[Contender]]) -> _Plan:
-        """The shapes of every size that nothing has closed yet, the largest first, as far as a little work goes, which is not taken
-        from that of others.
+    def _planned(self, shapes: Callable[[int], Iterable[Contender]], work: int | None = None) -> _Plan:
+        """The shapes of every size that nothing has closed yet, the largest first, as far as so much work goes (None: a little),
+        which is not taken from that of others.
         """
         plan: _Plan = {}
         before = self._work
-        most = before + (_LITTLE_WORK if self.request.single_size else _LITTLE_WORK_OF_A_RANGE)
+        most = before + (work or (_LITTLE_WORK if self.request.single_size else _LITTLE_WORK_OF_A_RANGE))
         for size in reversed(self.plan.looked_at):
             for contender in shapes(size) if not self._is_closed(size) else ():
                 if self._is_worth_it(contender, size):
@@ -617,8 +623,47 @@ class Trial:
         entry, instances = self.entry(best), 2 * best.instances
         if best.instances == 1 or instances > _MOST_INSTANCES or entry.solution.written is not None:
             return
-        if entry.solution.is_worth_parting(size, instances) and self._divides(entry, instances, size):
-            yield replace(best, instances=instances)
+        yield from self._times_over(best, (instances,), size)
+
+    @property
+    def _rivals_apart(self) -> bool:
+        """Whether rings and trees are tried apart from other candidates, in all their shapes."""
+        return self.request.single_size and self.request.by_time and self.request.instances is None
+
+    def _rival_shapes(self, size: int) -> Iterator[Contender]:
+        """Rings and trees that may be the best at the one size that is asked for, once and several times, as NCCL may run them."""
+        for plain in self._near_rivals(size):
+            yield from self._times_over(plain, _RIVAL_INSTANCES, size)
+
+    def _rivals_beside(self, size: int) -> Iterator[Contender]:
+        """The best of these of every protocol, twice and half as many times."""
+        best: dict[str, Contender] = {}
+        for contender in filter(self._is_rival, self._timed(size)):
+            best.setdefault(self.entry(contender).protocol, contender)
+        if self._rivals_apart:
+            for contender in best.values():
+                half, twice = contender.instances // 2, 2 * contender.instances
+                yield from self._times_over(
+                    contender, [each for each in (half, twice) if 1 <= each <= _MOST_INSTANCES], size
+                )
+
+    def _near_rivals(self, size: int) -> list[Contender]:
+        """The rings and trees that are not expected to be far behind the best at a size. Over a range four files cannot be the best
+        everywhere, and what is the best at one size says little of them.
+        """
+        if not self._rivals_apart:
+            return []
+        limit_us = min(self._timed(size).values(), default=math.inf) * _NEAR_RIVAL
+        plain = [each for each in self.contenders if each.instances == 1 and not each.channels and self._is_rival(each)]
+        likely = {each: (self.entry(each).times_us, self.entry(each).wide_us) for each in plain}
+        return [each for each in plain if min(times.get(size, math.inf) for times in likely[each]) <= limit_us]
+
+    def _times_over(self, contender: Contender, numbers: Iterable[int], size: int) -> Iterator[Contender]:
+        """The contender so many times, as far as its chunks can be parted."""
+        entry = self.entry(contender)
+        for instances in numbers:
+            if entry.solution.is_worth_parting(size, instances) and self._divides(entry, instances, size):
+                yield replace(contender, instances=instances)
 
     def _neighbours(self, size: int) -> Iterator[Contender]:
         """What is fastest at the next larger and the next smaller size that candidates are compared at: it may be so here, too."""
@@ -777,6 +822,7 @@ class Trial:
             inplace=in_place,
             both_layouts=request.inplace is None,
             instances=contender.instances,
+            max_bytes=request.max_bytes,
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
             few_steps=not self.entry(contender).candidate.in_rounds,

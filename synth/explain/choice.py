@@ -19,6 +19,8 @@ from synth.units import format_size
 NO_LIMIT = 1 << 63
 #: The executor and RCCL hand these to no file: there is no public call, or one without an element count.
 _NO_COUNT = frozenset({"alltoallv"})
+#: Fewer chunks of larger buffers fit a transfer: a file may hang with them.
+_IF_RIGHT = " if the file is right there (synth verify tells)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,12 @@ def _largest(header: Header, runtime: str, call: Call) -> Refusal | None:
     if runtime == "msccl":
         key, where = _spelled(header, "maxBytes")
         said = f"{key} {high + 1}" if header.max_bytes is not None else f"the default maxBytes {high + 1}"
-        mend = f'write {key}="{call.total_bytes + 1}" or more{where}'
+        mend = f'write {key}="{call.total_bytes + 1}" or more{where}{_IF_RIGHT}'
         return Refusal("maxBytes", f"{_bytes(call)} is not below {said}, which msccl leaves out itself", mend)
     return Refusal(
-        "maxBytes", f"{_bytes(call)} is above maxBytes {high}", f'write maxBytes="{call.total_bytes}" or more, or 0'
+        "maxBytes",
+        f"{_bytes(call)} is above maxBytes {high}",
+        f'write maxBytes="{call.total_bytes}" or more, or 0{_IF_RIGHT}',
     )
 
 

@@ -1,7 +1,8 @@
 """Would the threadblocks wait for each other for ever, and which of them to split if so.
 
-A run of one tile decides: connections hold few transfers, a step of n chunks makes n of them (large buffers), a fused
-step needs a message and a free slot. All waits only ever end, so it does not matter in which order threadblocks run.
+A run of one tile decides: connections hold few transfers, a step of n chunks makes n of them where buffers are large, fewer where
+several chunks fit a transfer, a fused step needs a message and a free slot. All waits only ever end, so it does not matter in
+which order threadblocks run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class _Run:
     capacity: int
     blocks: dict[Owner, list[Operation]]
     waits: list[Waits]
+    chunks: int
+    """of a transfer"""
     at: dict[Owner, tuple[int, int]] = field(default_factory=dict)
     """by threadblock its next operation, and the transfers of it that are done"""
     pushed: Counter[Connection] = field(default_factory=Counter)
@@ -64,7 +67,7 @@ class _Run:
                 self.pushed[here.outbound] += 1
                 events.add(("push", here.outbound))
             transfer += 1
-            if transfer == operation.count or operation.lane.recv == operation.lane.send == -1:
+            if transfer == -(-operation.count // self.chunks) or operation.lane.recv == operation.lane.send == -1:
                 end = (owner.rank, operation.position)
                 self.done.add(end)
                 events.add(("done", end))
@@ -100,14 +103,17 @@ def _outbound(owner: Owner) -> Connection:
     return Connection(owner.rank, owner.lane.send, owner.lane.channel)
 
 
-def find_splits(programs: list[Program], waits: list[Waits], capacity: int) -> frozenset[Owner] | None:
+def find_splits(programs: list[Program], waits: list[Waits], capacity: int, chunks: int = 1) -> frozenset[Owner] | None:
     """Threadblocks whose receives and sends must be parted so that nothing waits in a circle; empty where nothing does.
 
-    One of every circle is named, the first that both receives and sends; None where a circle has no such threadblock.
+    A connection holds `capacity` transfers of so many `chunks` or, of smaller buffers, of more. One of every circle is named, the
+    first that both receives and sends; None where a circle has no such threadblock.
     """
     blocks = {Owner(rank, lane): ops for rank, program in enumerate(programs) for lane, ops in program.items()}
-    stuck = _Run(capacity, blocks, waits).run()
-    if not stuck:
+    for each in _transfer_sizes(blocks, chunks):
+        if stuck := _Run(capacity, blocks, waits, each).run():
+            break
+    else:
         return frozenset()
     home = {(owner.rank, op.position): owner for owner, ops in blocks.items() for op in ops}
     senders = {_outbound(owner): owner for owner in blocks if owner.lane.send >= 0}
@@ -125,6 +131,16 @@ def find_splits(programs: list[Program], waits: list[Waits], capacity: int) -> f
             return None
         splits.add(min(joint))
     return frozenset(splits)
+
+
+def _transfer_sizes(blocks: dict[Owner, list[Operation]], fewest: int) -> list[int]:
+    """Chunks of a transfer that decide, from the fewest there may be: one, as everywhere; else all that cut some step otherwise."""
+    counts = sorted({operation.count for operations in blocks.values() for operation in operations})
+    if fewest <= 1:
+        return [1]
+    most = max(counts, default=1)
+    cuts = {tuple(-(-count // each) for count in counts): each for each in range(most, min(fewest, most) - 1, -1)}
+    return sorted(cuts.values())
 
 
 def _circles(awaited: dict[Owner, Owner]) -> Iterable[list[Owner]]:

@@ -18,6 +18,7 @@ from msccl_xml.limits import Limits, check_limits
 from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.collector import collector_paused
+from synth.constants import chunks_per_transfer
 from synth.errors import CheckError, InputError, NoAnswerError
 from synth.instance import Instance
 from synth.ir import Schedule
@@ -40,6 +41,8 @@ _STEP_ATTEMPTS = 4
 #: Of a threadblock's steps, the share that messages are given where there are threadblocks enough: the rest is for nops, which wait
 #: for second flags.
 _ROOM_FOR_MESSAGES = 0.7
+#: Buffers of connections may be so many times smaller than they usually are: microsoft/msccl's on ARM, others' by NCCL_BUFFSIZE.
+_SMALLER_BUFFERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,17 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     raise CheckError("lowering", "threadblocks wait for each other in every order")
 
 
+def _fewest_of_a_transfer(problem: _Problem) -> int:
+    """Chunks that a transfer holds at least: of the largest buffer that the file is for, however small the runtime's own are.
+    Sizes of custom collectives are not compared: they come in any.
+    """
+    target, options = problem.target, problem.options
+    if target.coll == "custom":
+        return 1
+    chunk_bytes = -(-options.max_bytes // lowered_collective(target.collective, options).chunks)
+    return chunks_per_transfer(target.coll, options.protocol, chunk_bytes, options.runtime) // _SMALLER_BUFFERS
+
+
 def _assign_threadblocks(
     problem: _Problem, operations: list[list[Operation]], pack: bool
 ) -> tuple[list[Program], list[Waits]] | None:
@@ -262,7 +276,7 @@ def _assign_threadblocks(
             pairing = Pairing(forwards[rank], capacity, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
             waits[rank] = find_waits(programs[rank], problem.layouts)
-        splits = find_splits(programs, waits, capacity)
+        splits = find_splits(programs, waits, capacity, _fewest_of_a_transfer(problem))
         if splits is None:
             return None
         apart |= splits

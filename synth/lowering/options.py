@@ -36,6 +36,8 @@ class LoweringOptions:
     """Parallel channels of every path; None: as many as its share of bandwidth needs."""
     min_bytes: int = 0
     max_bytes: int = 1 << 30
+    """The largest buffer that the program is for: the longer its chunks are, the fewer of them are in flight at a time, and the more
+    threadblocks may have to part for nobody to wait for ever."""
     name: str = ""
     few_steps: bool = True
     """Whether threadblocks have no more steps than all runtimes load, as far as there are threadblocks for that; else no more than

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from msccl_xml.limits import LIMITS
 from msccl_xml.model import Algo, StepType
-from synth.constants import Constants, Generation, last_byte
-
-#: The host computes with one slot a transfer of these where the kernel uses four (BROADCAST_CHUNKSTEPS, REDUCE_CHUNKSTEPS).
-_ONE_SLOT = frozenset({"broadcast", "reduce"})
-_SLOTS = 4
+from synth.constants import chunks_per_transfer, last_byte
 
 
 def granularities(algo: Algo, runtime: str) -> list[int]:
@@ -36,9 +32,8 @@ def _possible(algo: Algo, runtime: str, most: int) -> tuple[int, int]:
     smallest, largest = max(1, algo.min_bytes or 0), last_byte(algo.max_bytes, runtime)
     if algo.coll == "custom" or (largest is not None and largest < smallest):
         return 1, most  # sizes are not compared, or the file is never chosen by itself
-    generation = Generation.AMD if runtime == "rccl" else Generation.VOLTA
-    tile_bytes = Constants.for_generation(generation).of(algo.proto).tile_bytes
-    if algo.proto == "Simple" and algo.coll in _ONE_SLOT:
-        tile_bytes //= _SLOTS
-    fewest = 1 if largest is None else tile_bytes // -(-largest // algo.nchunksperloop)
-    return fewest, tile_bytes // -(-smallest // algo.nchunksperloop)
+    fewest, highest = (
+        1 if each is None else chunks_per_transfer(algo.coll, algo.proto, -(-each // algo.nchunksperloop), runtime)
+        for each in (largest, smallest)
+    )
+    return fewest, highest

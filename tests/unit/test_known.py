@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from synth.lowering import LoweringOptions
 from synth.paths import find_paths
 from synth.timing import link_loads_us
 from synth.topology import Topology
-from synth.verify import verify_algo
+from synth.verify import VerifyError, verify_algo
 from tests.graphs import full, ring
 
 POWERS = tuple(1 << exponent for exponent in range(10))
@@ -49,11 +50,23 @@ def test_six_rings_are_dealt_a_power_of_two_as_evenly_as_it_goes(name: Collectiv
 
 
 def test_where_that_takes_too_many_chunks_rings_are_dealt_less_evenly() -> None:
-    """An allreduce has a ring for every rank to begin at: 48 shares of 512 chunks are 10 or 11, 3 % more than even."""
+    """An allreduce has a ring for every rank to begin at: 48 shares of 1024 chunks are 21 or 22, 3 % more than even."""
     six = machine(load_topology("dgx1"))
     powers = (*POWERS, 1024, 2048)
-    assert known_counts("ring", six, Collective(CollectiveName.ALLREDUCE, 8, 8), powers) == [512]
-    assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 8, 64, 128)) == [64]
+    assert known_counts("ring", six, Collective(CollectiveName.ALLREDUCE, 8, 8), powers) == [1024]
+    assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 8, 64, 128)) == [128]
+
+
+def test_a_ring_that_is_for_small_buffers_alone_needs_no_threadblock_but_its_own() -> None:
+    """22 chunks are one transfer of 8 MB, but 22 of 1 GB: more than a connection holds, so that a GPU sends and receives apart."""
+    collective = Collective(CollectiveName.ALLREDUCE, 8, 1024)
+    solution = known_solution("ring", machine(load_topology("dgx1")), collective, 8 * MB)
+    small, large = (solution.program(LoweringOptions(inplace=True, max_bytes=size)) for size in (8 * MB, 1 << 30))
+    assert small.threadblocks == 6 < large.threadblocks
+    for algo in (small, large):
+        verify_algo(algo, collective, runtime="msccl")
+    with pytest.raises(VerifyError, match="deadlock"):
+        verify_algo(replace(small, max_bytes=1 << 30), collective, runtime="msccl")
 
 
 def test_few_chunks_are_not_dealt_to_six_rings() -> None:

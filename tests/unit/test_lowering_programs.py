@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -193,6 +194,22 @@ def test_threadblocks_that_wait_for_each_other_are_found() -> None:
     assert find_splits([{both: [pop, push]}, there], [{}, {}], 2) == {Owner(0, both)}
     circle = {push.position: (pop.position,), pop.position: (push.position,)}
     assert find_splits([here, there], [circle, {}], 2) is None
+
+
+@pytest.mark.parametrize(("chunks", "parted"), [(1, True), (2, False), (3, False), (9, False)])
+def test_how_many_chunks_a_transfer_holds_says_what_fits_a_connection(chunks: int, parted: bool) -> None:
+    """Two ranks send three chunks each before they receive: three transfers fill two slots, two do not."""
+    programs = [
+        {
+            Lane(0, other, other): [
+                replace(_operation(StepType.SEND, 0, Lane(0, other, other), (0, 0)), chunks=(0, 1, 2)),
+                replace(_operation(StepType.RECV, 1, Lane(0, other, other), (1, 0)), chunks=(3, 4, 5)),
+            ]
+        }
+        for other in (1, 0)
+    ]
+    splits = find_splits(programs, [{}, {}], 2, chunks)
+    assert splits == ({Owner(0, Lane(0, 1, 1))} if parted else frozenset())
 
 
 def test_waits_that_others_imply_are_left_out() -> None:

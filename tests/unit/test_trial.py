@@ -21,7 +21,7 @@ from synth.simulate import Simulator
 from synth.solve import Solution
 from synth.topology import Topology
 from synth.trial import Contender, Trial
-from tests.graphs import full, ring, star, two_boxes
+from tests.graphs import full, mesh, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -124,6 +124,13 @@ def test_rings_of_long_messages_are_tried_on_many_threadblocks(collective: str) 
     (row,) = synthesize(request(topology, collective, 16 * MB, objective="time")).sizes
     best_us = Rivals(topology, CollectiveName(collective)).times_us("ring", [16 * MB])[16 * MB]
     assert row.time_us <= best_us * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("topology", "size"), [(ring(8), 256 * KB), (ring(8), 2 * MB), (mesh(4, 4), 512 * KB)])
+def test_asked_for_one_size_nothing_is_slower_than_a_ring_in_any_shape(topology: Topology, size: int) -> None:
+    """Where a ring is what fits, it is neither the most threadblocks nor the fewest that are the best for it."""
+    (row,) = synthesize(request(topology, "allgather", size, objective="time")).sizes
+    assert row.time_us <= Rivals(topology, CollectiveName.ALLGATHER).times_us("ring", [size])[size] * (1 + 1e-9)
 
 
 def test_what_more_threadblocks_help_gets_still_more() -> None:
