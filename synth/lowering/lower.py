@@ -28,7 +28,7 @@ from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
 from synth.lowering.emit import Target, emit, make_target
 from synth.lowering.fusion import Forwards, find_forwards
-from synth.lowering.operations import Operation, list_operations, part_sums
+from synth.lowering.operations import Lane, Operation, list_operations, part_sums
 from synth.lowering.options import LoweringOptions
 from synth.lowering.order import global_order, order_as_sent
 from synth.lowering.storage import place_chunks
@@ -47,22 +47,40 @@ _SMALLER_BUFFERS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    algo: Algo
+    """Programs and waits of one instance by rank, on `width` channels, before they are written out. One with more threadblocks than
+    are allowed, which nobody takes, has no waits.
+    """
+
+    programs: list[Program]
+    waits: list[Waits]
+    width: int
+    instances: int
     parallel: dict[int, int]
     """channels of every path"""
     packed: bool
 
     @property
     def threadblocks(self) -> int:
-        return self.algo.threadblocks
+        """Of the busiest rank."""
+        return self.instances * max(map(len, self.programs))
 
     @property
     def steps(self) -> int:
-        return max(len(tb.steps) for gpu in self.algo.gpus for tb in gpu.threadblocks)
+        """Of the longest threadblock."""
+        return max((steps for _, _, steps in self.lanes()), default=1)
+
+    def lanes(self) -> Iterator[tuple[int, Lane, int]]:
+        """(rank, lane, steps) of every threadblock: a step waits for one other, and a nop before it for each further one."""
+        for rank, (program, waits) in enumerate(zip(self.programs, self.waits, strict=True)):
+            for lane, operations in program.items():
+                yield rank, lane, sum(max(1, len(waits.get(operation.position, ()))) for operation in operations)
 
     def is_unreadable(self, limits: Limits) -> bool:
         """Whether some rank has more steps than the runtime reads elements: other channels have about as many."""
-        return any(sum(len(tb.steps) for tb in gpu.threadblocks) > limits.nodes for gpu in self.algo.gpus)
+        total: Counter[int] = Counter()
+        for rank, _, steps in self.lanes():
+            total[rank] += self.instances * steps
+        return max(total.values(), default=0) > limits.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +108,11 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     needed = channels_per_path(instance, schedule, options)
     foreseen = _foreseen(problem, needed)
     draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
-    problems = check_limits(draft.algo, options.runtime, full_ops=False)
+    algo = emit(problem.target, draft.programs, draft.waits, draft.width, options)
+    problems = check_limits(algo, options.runtime, full_ops=False)
     if problems:
         raise _beyond(options, problems[0])
-    return draft.algo
+    return algo
 
 
 def _beyond(options: LoweringOptions, problem: str) -> NoAnswerError:
@@ -171,7 +190,9 @@ def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _D
     """
     for _ in range(_STEP_ATTEMPTS):
         parallel = _more_channels(problem, draft)
-        if draft.packed or parallel in (draft.parallel, tried) or draft.is_unreadable(problem.options.limits):
+        # Where fewer were too many threadblocks, more are.
+        refused = tried != draft.parallel and all(parallel[path] >= count for path, count in tried.items())
+        if draft.packed or parallel == draft.parallel or refused or draft.is_unreadable(problem.options.limits):
             break
         try:
             wider = _draft(problem, parallel, pack=False)
@@ -215,11 +236,10 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     """Channels of every path, more of them where a threadblock that serves it has too many steps."""
     factor: dict[tuple[int, int], int] = {}
-    for gpu in draft.algo.gpus:
-        for tb in gpu.threadblocks:
-            need = ceil(len(tb.steps) / problem.options.steps)
-            for pair in ((gpu.id, tb.send), (tb.recv, gpu.id)):
-                factor[pair] = max(factor.get(pair, 1), need)
+    for rank, lane, steps in draft.lanes():
+        need = ceil(steps / problem.options.steps)
+        for pair in ((rank, lane.send), (lane.recv, rank)):
+            factor[pair] = max(factor.get(pair, 1), need)
     messages = Counter(send.path for send in problem.schedule.sends)
     paths = problem.instance.paths
     return {
@@ -242,7 +262,7 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
             operations = [part_sums(own, storage.total) for own in operations]
         assigned = _assign_threadblocks(problem, operations, pack)
         if assigned is not None:
-            return _Draft(emit(problem.target, *assigned, width, options), parallel, pack)
+            return _Draft(*assigned, width, options.instances, parallel, pack)
     raise CheckError("lowering", "threadblocks wait for each other in every order")
 
 
@@ -262,8 +282,9 @@ def _assign_threadblocks(
 ) -> tuple[list[Program], list[Waits]] | None:
     """Programs and waits by rank: receives and sends joined as far as that keeps them from waiting in a circle.
 
-    None where they do so even apart.
+    None where they do so even apart. Once there are too many threadblocks nothing more is looked at.
     """
+    most = problem.options.threadblocks // problem.options.instances
     capacity = problem.options.capacity
     fuses = problem.options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
@@ -275,6 +296,9 @@ def _assign_threadblocks(
         for rank in sorted(stale):
             pairing = Pairing(forwards[rank], capacity, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
+        if max(map(len, programs)) > most:
+            return programs, [{} for _ in programs]
+        for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)
         splits = find_splits(programs, waits, capacity, _fewest_of_a_transfer(problem))
         if splits is None:
