@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
-    python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   beside rings and trees, from the nightly job's last run
+    python -m benchmarks.bench_peers alone [NAME[*NODES] ...]         beside rings and trees, each size asked for alone
+    python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   the same over ranges, from the nightly job's last run
 
 Each prints a table in Markdown. Seconds are wall clock of one request, search to verified files, imports left out.
 """
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from synth.bench.store import Store
 from synth.collective import CollectiveName
+from synth.errors import InputError, NoAnswerError
 from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
 from synth.request import Request, Result
+from synth.rivals import Rivals
 from synth.topology import Topology, replicate
 from synth.units import format_size
 
@@ -48,6 +51,12 @@ MACHINES = (
     "torus-3x3",
 )
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
+_RATIO_HEAD = (
+    "| machine | cases with a ring or tree | geometric mean | least | where |",
+    "|---|---|---|---|---|",
+)
+#: Sizes that are asked for alone.
+_ALONE = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 
 
 def answer(
@@ -90,8 +99,7 @@ def machines(names: Sequence[str]) -> Iterator[str]:
     yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | seconds |"
     yield "|---|---|---|---|---|---|"
     for name in names:
-        base, _, nodes = name.partition("*")
-        topology = replicate(load_topology(base), int(nodes or 1))
+        topology = _machine(name)
         for collective in COLLECTIVES:
             result, seconds = answer(topology, collective, GB, "time")
             (line,) = result.sizes
@@ -101,10 +109,37 @@ def machines(names: Sequence[str]) -> Iterator[str]:
             )
 
 
+def _machine(name: str) -> Topology:
+    base, _, nodes = name.partition("*")
+    return replicate(load_topology(base), int(nodes or 1))
+
+
+def alone(names: Sequence[str]) -> Iterator[str]:
+    """A line for every machine: how much faster than the better of ring and tree, each size asked for alone, by simulated time."""
+    yield from _RATIO_HEAD
+    for name in names:
+        topology = _machine(name)
+        found = []
+        for collective in COLLECTIVES:
+            for size in _ALONE:
+                best_us = min(_rival_us(topology, collective, rival, size) for rival in ("ring", "tree"))
+                if best_us < math.inf:
+                    (line,) = answer(topology, collective, size, "time")[0].sizes
+                    found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
+        yield _ratio_line(name, found)
+
+
+def _rival_us(topology: Topology, collective: str, rival: str, size: int) -> float:
+    """What rings or trees take at best; infinite where there are none."""
+    try:
+        return Rivals(topology, CollectiveName(collective)).times_us(rival, [size])[size]
+    except (NoAnswerError, InputError):
+        return math.inf
+
+
 def ratios(path: Path) -> Iterator[str]:
     """A line for every machine of a store's last run: how much faster than the better of ring and tree."""
-    yield "| machine | cases with a ring or tree | geometric mean | least | where |"
-    yield "|---|---|---|---|---|"
+    yield from _RATIO_HEAD
     with Store(str(path)) as store:
         records = store.records(store.runs()[-1]).values()
     by_machine: dict[str, list[tuple[float, str]]] = {}
@@ -114,9 +149,13 @@ def ratios(path: Path) -> Iterator[str]:
             where = f"{record.collective}, {format_size(record.bytes)}"
             by_machine.setdefault(record.machine, []).append((ratio, where))
     for machine, found in by_machine.items():
-        mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
-        least, where = min(found)
-        yield f"| {machine} | {len(found)} | {mean:.2f} | {least:.2f} | {where} |"
+        yield _ratio_line(machine, found)
+
+
+def _ratio_line(machine: str, found: Sequence[tuple[float, str]]) -> str:
+    mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
+    least, where = min(found)
+    return f"| {machine} | {len(found)} | {mean:.2f} | {least:.2f} | {where} |"
 
 
 def main() -> None:
@@ -126,6 +165,8 @@ def main() -> None:
             lines = targets(Path(folder))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
+        case ["alone", *names]:
+            lines = alone(names or MACHINES)
         case ["ratios", store]:
             lines = ratios(Path(store))
         case _:

@@ -49,16 +49,16 @@ _TIME_PRICE_LARGE = 0.12
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
 _MOST_AT_A_SIZE = 6
+_PROMISING = 1.35
+#: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
+#: ranks has but a few messages: links share these.)
+_PROMISING_LARGE = 1.06
 #: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
 _NEAR_SIZE = 2
 #: So many times the fastest at a size is simulated at the sizes beside it.
 _MOST_SPREADS = 3
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
 _MOST_CHOICES = 4
-_PROMISING = 1.35
-#: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
-#: ranks has but a few messages: links share these.)
-_PROMISING_LARGE = 1.06
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
 #: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
@@ -558,7 +558,7 @@ class Trial:
         worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
         if self.request.by_time:
             worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
-        return _Ranked([*worth, *ranked[len(worth) :]], len(worth))
+        return _Ranked(list(dict.fromkeys((*worth, *ranked))), len(worth))
 
     def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
         """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,
@@ -640,12 +640,9 @@ class Trial:
         best: dict[str, Contender] = {}
         for contender in filter(self._is_rival, self._timed(size)):
             best.setdefault(self.entry(contender).protocol, contender)
-        if self._rivals_apart:
-            for contender in best.values():
-                half, twice = contender.instances // 2, 2 * contender.instances
-                yield from self._times_over(
-                    contender, [each for each in (half, twice) if 1 <= each <= _MOST_INSTANCES], size
-                )
+        for contender in best.values() if self._rivals_apart else ():
+            beside = (contender.instances // 2, 2 * contender.instances)
+            yield from self._times_over(contender, [each for each in beside if 1 <= each <= _MOST_INSTANCES], size)
 
     def _near_rivals(self, size: int) -> list[Contender]:
         """The rings and trees that are not expected to be far behind the best at a size. Over a range four files cannot be the best
