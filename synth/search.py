@@ -49,7 +49,7 @@ _REACH = 1 << 10
 #: Of the time limit, what the search may take; the rest is for simulating what it found.
 _SEARCH_SHARE = 0.6
 #: Sort keys that are tried for large buffers on an interpreter.
-_LARGE_KEYS = ("longest-path-to-go", "trees-abreast", "most-transfers-behind")
+_LARGE_KEYS = ("longest-path-to-go", "deep-trees-sooner", "trees-abreast", "most-transfers-behind")
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
 _LARGE_WORK = 60_000
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.

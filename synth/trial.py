@@ -20,7 +20,7 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
-from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, MOST_READ_TRANSFERS, direct
+from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS, direct
 from synth.choice import Segment, split_range
 from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
@@ -822,7 +822,7 @@ class Trial:
             max_bytes=request.max_bytes,
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
-            few_steps=not self.entry(contender).candidate.in_rounds,
+            few_steps=self.entry(contender).candidate.view != LARGE_VIEW,
             name=f"synth-{request.collective}-{request.topology.name}",
         )
 

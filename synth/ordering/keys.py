@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
+#: Of trees that are fed evenly a deep one goes so many times its depth ahead: its chunks wait at every hop for others.
+_SOONER = 5.0
+
+
 class Facts(NamedTuple):
     """What a key may look at. Times are unloaded latencies in microseconds."""
 
@@ -64,8 +68,13 @@ def _trees_abreast(facts: Facts) -> tuple[float, ...]:
     return (facts.due_us - facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
 
 
+def _deep_trees_sooner(facts: Facts) -> tuple[float, ...]:
+    return (facts.due_us - _SOONER * facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
+
+
 SORT_KEYS: Mapping[str, Key] = {
     "longest-path-to-go": _longest_to_go,
+    "deep-trees-sooner": _deep_trees_sooner,
     "trees-abreast": _trees_abreast,
     "shortest-path-so-far": _shortest_so_far,
     "most-transfers-behind": _most_behind,

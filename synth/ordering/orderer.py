@@ -23,7 +23,8 @@ RULES = {
 
 @dataclass(frozen=True)
 class Ordering:
-    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of `rules`, names in RULES.
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of `rules`, names in RULES, or only the first of these
+    where no two paths share a link: they say who gets that.
 
     Trying ends early only when a schedule is within `enough` of what no order of this routing can beat: the load of its busiest
     link and its longest chain of transfers.
@@ -50,7 +51,8 @@ class Ordering:
         limit_us = max(longest_us, busiest_us) * (1 + self.enough)
         best = known
         tries = max(len(self.rules), self.work // max(1, len(messages)))
-        for name, rule in islice(product(self.keys, self.rules), tries):
+        rules = self.rules if _share_links(instance, work) else self.rules[:1]
+        for name, rule in islice(product(self.keys, rules), tries):
             if best is None or best[0].makespan_us > limit_us:
                 beat_us = best[0].makespan_us - TOLERANCE_US if best is not None else math.inf
                 schedule = list_schedule(instance, work, _places(name, facts), rule=RULES[rule], cutoff_us=beat_us)
@@ -59,6 +61,12 @@ class Ordering:
         if best is None:
             raise ValueError("an orderer needs at least one key")
         return best
+
+
+def _share_links(instance: Instance, work: Work) -> bool:
+    """Whether some link is on the paths of two."""
+    links = [link for path in {message.path for message in work.messages} for link in instance.paths[path].links]
+    return len(set(links)) < len(links)
 
 
 def _places(name: str, facts: tuple[Facts, ...]) -> list[int]:
