@@ -211,8 +211,20 @@ def _large_candidates(
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
-    paced = [replace(fine, count=finest), fine] if single else []
-    return list(dict.fromkeys([*paced[:1], listed[0], alone, *paced[1:], *listed[1:]]))
+    if not single:
+        return list(dict.fromkeys([listed[0], alone, *listed[1:]]))
+    most = _most_read(instance, counts, buffer_bytes) if len({path.GBps for path in instance.paths}) > 1 else []
+    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
+
+
+def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """Shares cut as finely as a runtime reads: trees over unequal links carry what these can only in many small parts."""
+    cuts = {count: with_count(instance.collective, count) for count in counts}
+    read = min(MOST_READ_TRANSFERS * instance.num_ranks, _MAX_PACED_TRANSFERS)
+    fitting = [count for count, cut in cuts.items() if transfers_of(cut) <= read]
+    if instance.collective.name not in SHARED or not fitting:
+        return []
+    return [Candidate("trees", max(fitting), buffer_bytes, LARGE_VIEW)]
 
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:

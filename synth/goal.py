@@ -21,7 +21,7 @@ _SCHEDULE_FAR = 1.05
 #: After the first wave this is near enough for what copies, for what sums, and for what one rank sends or gets through all boxes,
 #: whose last chunk has a long way to go: finer cuts take several times the work and gain a percent or two.
 _NEAR_COPIES = 1.053
-_NEAR_SUMS = 1.12
+_NEAR_SUMS = 1.075
 _NEAR_CHAINED = 1.2
 #: What copies and is estimated at more, times the limit, does not turn out to be so near; rounds take less than they say where few
 #: messages come right after another.

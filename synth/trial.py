@@ -810,6 +810,15 @@ class Trial:
         price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE
         return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.algo(contender).threadblocks
 
+    def _has_few_steps(self, contender: Contender) -> bool:
+        """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, where
+        fewer threadblocks share a link, if it is in rounds, adds up, or sends every chunk to one destination. Whole copies wait
+        less with more of them.
+        """
+        candidate, collective = self.entry(contender).candidate, self.plan.collective(1)
+        hurried = candidate.in_rounds or collective.combining or direct(collective)
+        return not (candidate.view == LARGE_VIEW and hurried)
+
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
         in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
@@ -822,7 +831,7 @@ class Trial:
             max_bytes=request.max_bytes,
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
-            few_steps=self.entry(contender).candidate.view != LARGE_VIEW,
+            few_steps=self._has_few_steps(contender),
             name=f"synth-{request.collective}-{request.topology.name}",
         )
 

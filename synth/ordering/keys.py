@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-
 #: Of trees that are fed evenly a deep one goes so many times its depth ahead: its chunks wait at every hop for others.
 _SOONER = 5.0
 

@@ -23,8 +23,8 @@ RULES = {
 
 @dataclass(frozen=True)
 class Ordering:
-    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of `rules`, names in RULES, or only the first of these
-    where no two paths share a link: they say who gets that.
+    """Orders a routing. `keys` are names in SORT_KEYS; each is tried with each of `rules`, names in RULES, or with the first alone
+    where no two paths share a link: rules say who gets that.
 
     Trying ends early only when a schedule is within `enough` of what no order of this routing can beat: the load of its busiest
     link and its longest chain of transfers.

@@ -27,7 +27,7 @@ from synth.candidates import (
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.instance import Symmetry
 from synth.routing.trees import TreesRouting
-from tests.graphs import full, instance_of, mesh, ring, star
+from tests.graphs import dgx1, full, instance_of, mesh, ring, star
 
 POWERS = tuple(1 << k for k in range(9))
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -164,6 +164,16 @@ def test_large_buffers_are_cut_for_tiles(name: str, ranks: int) -> None:
         assert transfers_of(with_count(instance.collective, each.count)) <= 16_000
         # Finer than what is worth it anyway only while two chunks fill a tile.
         assert each.count <= finest or GB / (each.count * shares) >= MB
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_over_unequal_links_shares_are_cut_as_finely_as_a_runtime_reads(name: str) -> None:
+    """Some GPUs of a DGX-1 share two NVLinks, some one: a rank has 256 chunks, of 512 there would be 28,672 transfers."""
+    uneven, even = (
+        max(each.count for each in lean_candidates(instance_of(machine, name), POWERS, GB, single=True))
+        for machine in (dgx1(), star(8))
+    )
+    assert (uneven, uneven > even) == (256, name != "allreduce")
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])

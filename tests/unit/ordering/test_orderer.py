@@ -6,8 +6,9 @@ import pytest
 
 from synth.instance import Instance
 from synth.ir import Message, Routing, Transfer
-from synth.ordering import SORT_KEYS, Ordering
+from synth.ordering import RULES, SORT_KEYS, Ordering
 from synth.ordering.keys import Facts
+from synth.routing.trees import TreesRouting
 from synth.timing import check_schedule, retime
 from tests.graphs import instance_of, line, star
 
@@ -24,6 +25,7 @@ def over(instance: Instance, src: int, dst: int) -> int:
     ("name", "sooner"),
     [
         ("longest-path-to-go", PLAIN._replace(to_go_us=5.0)),
+        ("deep-trees-sooner", PLAIN._replace(due_us=9.0, to_go_us=5.0)),
         ("trees-abreast", PLAIN._replace(due_us=5.0, so_far_us=9.0)),
         ("shortest-path-so-far", PLAIN._replace(so_far_us=3.0, to_go_us=1.0)),
         ("most-transfers-behind", PLAIN._replace(behind=4, to_go_us=1.0)),
@@ -38,7 +40,19 @@ def test_what_a_key_puts_first(name: str, sooner: Facts) -> None:
 
 
 def test_every_key_has_its_case() -> None:
-    assert len(SORT_KEYS) == 8
+    assert len(SORT_KEYS) == 9
+
+
+def test_rules_are_tried_where_paths_share_a_link() -> None:
+    """A rule says who gets a shared link; where there is none all rules give the same, and the next key gets its chance sooner."""
+    for topology, shared in ((line(3), False), (star(3), True)):
+        instance = instance_of(topology, "allgather", 4, CHUNK)
+        routing, _ = TreesRouting()(instance)
+        rules = (*RULES, *RULES)
+        made = [Ordering(("by-rotation",), rules=(rule,), enough=0.0)(instance, routing)[0] for rule in rules]
+        best, rule = Ordering(("by-rotation",), enough=0.0)(instance, routing)
+        assert best.makespan_us == pytest.approx(min(each.makespan_us for each in made))
+        assert shared or (rule == "by-rotation" and made[0].makespan_us == made[-1].makespan_us)
 
 
 def relay() -> tuple[Instance, Routing]:
