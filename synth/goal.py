@@ -18,10 +18,12 @@ _SCHEDULE_CLOSED = 1.01
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
 _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
-#: After the first wave this is near enough for what copies, for what sums, and for what one rank sends or gets through all boxes,
-#: whose last chunk has a long way to go: finer cuts take several times the work and gain a percent or two.
+#: After the first wave this is near enough for what copies, for what sums, the same over equal boxes, where the first cut is about
+#: as fine as a runtime reads, and for what one rank sends or gets through all boxes, whose last chunk has a long way to go: finer
+#: cuts take several times the work and gain a percent or two.
 _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.075
+_NEAR_SUMS_OVER_BOXES = 1.12
 _NEAR_CHAINED = 1.2
 #: What copies and is estimated at more, times the limit, does not turn out to be so near; rounds take less than they say where few
 #: messages come right after another.
@@ -48,7 +50,8 @@ class Goal:
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""
-        near = _NEAR_CHAINED if self._chained else _NEAR_SUMS if self._sums else _NEAR_COPIES
+        sums = _NEAR_SUMS_OVER_BOXES if any(each.boxed for each in self.plan.waves[0]) else _NEAR_SUMS
+        near = _NEAR_CHAINED if self._chained else sums if self._sums else _NEAR_COPIES
         return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * near
 
     def may_be_met(self, size: int, estimate_us: float, *, said: bool = False) -> bool:

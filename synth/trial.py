@@ -811,13 +811,11 @@ class Trial:
         return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.algo(contender).threadblocks
 
     def _has_few_steps(self, contender: Contender) -> bool:
-        """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, where
-        fewer threadblocks share a link, if it is in rounds, adds up, or sends every chunk to one destination. Whole copies wait
-        less with more of them.
+        """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
+        is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them.
         """
-        candidate, collective = self.entry(contender).candidate, self.plan.collective(1)
-        hurried = candidate.in_rounds or collective.combining or direct(collective)
-        return not (candidate.view == LARGE_VIEW and hurried)
+        candidate = self.entry(contender).candidate
+        return not (candidate.view == LARGE_VIEW and (candidate.in_rounds or self.plan.collective(1).combining))
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
