@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from synth.bench.measure import times_if_any
 from synth.bench.store import Store
 from synth.collective import CollectiveName
-from synth.errors import InputError, NoAnswerError
 from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
 from synth.request import Request, Result
@@ -121,20 +121,13 @@ def alone(names: Sequence[str]) -> Iterator[str]:
         topology = _machine(name)
         found = []
         for collective in COLLECTIVES:
+            rivals = Rivals(topology, CollectiveName(collective))
             for size in _ALONE:
-                best_us = min(_rival_us(topology, collective, rival, size) for rival in ("ring", "tree"))
+                best_us = min(times_if_any(rivals, name, [size]).get(size, math.inf) for name in ("ring", "tree"))
                 if best_us < math.inf:
                     (line,) = answer(topology, collective, size, "time")[0].sizes
                     found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
         yield _ratio_line(name, found)
-
-
-def _rival_us(topology: Topology, collective: str, rival: str, size: int) -> float:
-    """What rings or trees take at best; infinite where there are none."""
-    try:
-        return Rivals(topology, CollectiveName(collective)).times_us(rival, [size])[size]
-    except (NoAnswerError, InputError):
-        return math.inf
 
 
 def ratios(path: Path) -> Iterator[str]:

@@ -50,9 +50,7 @@ class Goal:
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""
-        sums = _NEAR_SUMS_OVER_BOXES if any(each.boxed for each in self.plan.waves[0]) else _NEAR_SUMS
-        near = _NEAR_CHAINED if self._chained else sums if self._sums else _NEAR_COPIES
-        return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * near
+        return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * self._near
 
     def may_be_met(self, size: int, estimate_us: float, *, said: bool = False) -> bool:
         """Whether a candidate with such an estimate may be near. Those of large sums do not say, since more threadblocks help them,
@@ -60,6 +58,15 @@ class Goal:
         """
         unsaid = (self._sums or self._chained) and not said and size > CONNECTION_BOUND_BYTES and estimate_us < math.inf
         return unsaid or estimate_us <= self._limit_us(size) * (_FAR_IN_ROUNDS if said else _FAR)
+
+    @property
+    def _near(self) -> float:
+        """How many times the limit is near enough after the first wave."""
+        if self._chained:
+            return _NEAR_CHAINED
+        if not self._sums:
+            return _NEAR_COPIES
+        return _NEAR_SUMS_OVER_BOXES if any(each.boxed for each in self.plan.waves[0]) else _NEAR_SUMS
 
     @property
     def _chained(self) -> bool:

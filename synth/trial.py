@@ -596,8 +596,8 @@ class Trial:
                     self._shapes_work += self._spend(plan, shaped, size, most)
         self._carry_out(plan, may_end=True)
         self._carry_out(self._planned(self._further), may_end=True)
-        self._carry_out(self._planned(self._rival_shapes, _MOST_WORK), may_end=True)
-        self._carry_out(self._planned(self._rivals_beside, _MOST_WORK), may_end=True)
+        for shapes in (self._rival_shapes, self._rivals_beside) if self._rivals_apart else ():
+            self._carry_out(self._planned(shapes, _MOST_WORK), may_end=True)
         for _ in range(_MOST_SPREADS):
             self._carry_out(self._planned(self._neighbours), may_end=True)
 
@@ -628,33 +628,30 @@ class Trial:
 
     @property
     def _rivals_apart(self) -> bool:
-        """Whether rings and trees are tried apart from other candidates, in all their shapes."""
+        """Whether rings and trees are tried apart from other candidates, in all their shapes. Over a range four files cannot be the
+        best everywhere, and what is the best at one size says little of them.
+        """
         return self.request.single_size and self.request.by_time and self.request.instances is None
 
     def _rival_shapes(self, size: int) -> Iterator[Contender]:
         """Rings and trees that may be the best at the one size that is asked for, once and several times, as NCCL may run them."""
-        for plain in self._near_rivals(size):
-            yield from self._times_over(plain, _RIVAL_INSTANCES, size)
+        limit_us = min(self._timed(size).values(), default=math.inf) * _NEAR_RIVAL
+        rivals = [
+            each for each in self.contenders if each.instances == 1 and not each.channels and self._is_rival(each)
+        ]
+        for plain in rivals:
+            entry = self.entry(plain)
+            if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
+                yield from self._times_over(plain, _RIVAL_INSTANCES, size)
 
     def _rivals_beside(self, size: int) -> Iterator[Contender]:
         """The best of these of every protocol, twice and half as many times."""
         best: dict[str, Contender] = {}
         for contender in filter(self._is_rival, self._timed(size)):
             best.setdefault(self.entry(contender).protocol, contender)
-        for contender in best.values() if self._rivals_apart else ():
+        for contender in best.values():
             beside = (contender.instances // 2, 2 * contender.instances)
             yield from self._times_over(contender, [each for each in beside if 1 <= each <= _MOST_INSTANCES], size)
-
-    def _near_rivals(self, size: int) -> list[Contender]:
-        """The rings and trees that are not expected to be far behind the best at a size. Over a range four files cannot be the best
-        everywhere, and what is the best at one size says little of them.
-        """
-        if not self._rivals_apart:
-            return []
-        limit_us = min(self._timed(size).values(), default=math.inf) * _NEAR_RIVAL
-        plain = [each for each in self.contenders if each.instances == 1 and not each.channels and self._is_rival(each)]
-        likely = {each: (self.entry(each).times_us, self.entry(each).wide_us) for each in plain}
-        return [each for each in plain if min(times.get(size, math.inf) for times in likely[each]) <= limit_us]
 
     def _times_over(self, contender: Contender, numbers: Iterable[int], size: int) -> Iterator[Contender]:
         """The contender so many times, as far as its chunks can be parted."""

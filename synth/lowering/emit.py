@@ -155,13 +155,18 @@ def _threadblocks(
     return tuple(blocks)
 
 
+def steps_of(operation: Operation, waits: Waits) -> int:
+    """Steps that an operation is written as: a step waits for one other, and a nop before it for each further one."""
+    return max(1, len(waits.get(operation.position, ())))
+
+
 def _number_steps(program: Program, waits: Waits) -> dict[tuple[int, int], tuple[Lane, int]]:
     """By position the lane of an operation and its step there, behind nops for all its waits but one."""
     steps = {}
     for lane, operations in program.items():
         step = -1
         for operation in operations:
-            step += max(1, len(waits.get(operation.position, ())))
+            step += steps_of(operation, waits)
             steps[operation.position] = (lane, step)
     return steps
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 
 from msccl_xml.limits import Limits, check_limits
@@ -26,7 +27,7 @@ from synth.lowering.buffers import Layout
 from synth.lowering.channels import channels_per_path, deal_messages
 from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
-from synth.lowering.emit import Target, emit, make_target
+from synth.lowering.emit import Target, emit, make_target, steps_of
 from synth.lowering.fusion import Forwards, find_forwards
 from synth.lowering.operations import Lane, Operation, list_operations, part_sums
 from synth.lowering.options import LoweringOptions
@@ -45,7 +46,7 @@ _ROOM_FOR_MESSAGES = 0.7
 _SMALLER_BUFFERS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Draft:
     """Programs and waits of one instance by rank, on `width` channels, before they are written out. One with more threadblocks than
     are allowed, which nobody takes, has no waits.
@@ -67,18 +68,21 @@ class _Draft:
     @property
     def steps(self) -> int:
         """Of the longest threadblock."""
-        return max((steps for _, _, steps in self.lanes()), default=1)
+        return max((steps for _, _, steps in self.lanes), default=1)
 
-    def lanes(self) -> Iterator[tuple[int, Lane, int]]:
-        """(rank, lane, steps) of every threadblock: a step waits for one other, and a nop before it for each further one."""
-        for rank, (program, waits) in enumerate(zip(self.programs, self.waits, strict=True)):
-            for lane, operations in program.items():
-                yield rank, lane, sum(max(1, len(waits.get(operation.position, ()))) for operation in operations)
+    @cached_property
+    def lanes(self) -> list[tuple[int, Lane, int]]:
+        """(rank, lane, steps) of every threadblock."""
+        return [
+            (rank, lane, sum(steps_of(operation, waits) for operation in operations))
+            for rank, (program, waits) in enumerate(zip(self.programs, self.waits, strict=True))
+            for lane, operations in program.items()
+        ]
 
     def is_unreadable(self, limits: Limits) -> bool:
         """Whether some rank has more steps than the runtime reads elements: other channels have about as many."""
         total: Counter[int] = Counter()
-        for rank, _, steps in self.lanes():
+        for rank, _, steps in self.lanes:
             total[rank] += self.instances * steps
         return max(total.values(), default=0) > limits.nodes
 
@@ -236,7 +240,7 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     """Channels of every path, more of them where a threadblock that serves it has too many steps."""
     factor: dict[tuple[int, int], int] = {}
-    for rank, lane, steps in draft.lanes():
+    for rank, lane, steps in draft.lanes:
         need = ceil(steps / problem.options.steps)
         for pair in ((rank, lane.send), (lane.recv, rank)):
             factor[pair] = max(factor.get(pair, 1), need)
@@ -285,7 +289,7 @@ def _assign_threadblocks(
     None where they do so even apart. Once there are too many threadblocks nothing more is looked at.
     """
     most = problem.options.threadblocks // problem.options.instances
-    capacity = problem.options.capacity
+    capacity, chunks = problem.options.capacity, _fewest_of_a_transfer(problem)
     fuses = problem.options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
     apart: frozenset[Owner] = frozenset()
@@ -300,7 +304,7 @@ def _assign_threadblocks(
             return programs, [{} for _ in programs]
         for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)
-        splits = find_splits(programs, waits, capacity, _fewest_of_a_transfer(problem))
+        splits = find_splits(programs, waits, capacity, chunks)
         if splits is None:
             return None
         apart |= splits
