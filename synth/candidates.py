@@ -205,7 +205,7 @@ def _large_candidates(
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
         return [Candidate("flow", finest, buffer_bytes, view) for view in (None, LARGE_VIEW)]
     finest, *others = _large_cuts(instance, counts, buffer_bytes)
-    top = max(finest, *others)
+    top = max((finest, *others))
     listed = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
@@ -233,12 +233,12 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     worthwhile = worthwhile_counts(instance, counts, buffer_bytes, len(counts))
     most = _FINEST_LARGE * instance.num_ranks
     finest = max((count for count in worthwhile if cuts[count].chunks <= most), default=worthwhile[0])
+    # What one rank sends to all, or gets from all, gains little by cuts that take so many transfers.
+    transfers = MAX_TRANSFERS if instance.collective.name in _CHAINED else _MAX_FINE_TRANSFERS
     finer = [
         count
         for count, cut in cuts.items()
-        if finest < count
-        and 2 * cut.chunk_bytes(buffer_bytes) >= _TILE_BYTES
-        and transfers_of(cut) <= _MAX_FINE_TRANSFERS
+        if finest < count and 2 * cut.chunk_bytes(buffer_bytes) >= _TILE_BYTES and transfers_of(cut) <= transfers
     ]
     half = [count for count in counts if 2 * count <= finest]
     each = [count for count, cut in cuts.items() if cut.chunks >= instance.num_ranks]

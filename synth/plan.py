@@ -31,7 +31,7 @@ from synth.candidates import (
     worthwhile_counts,
 )
 from synth.chunks import chunk_counts, range_sizes
-from synth.collective import SHARED, Collective, CollectiveName
+from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.paths import Path
@@ -51,6 +51,9 @@ _FIRST = 2
 _MOST_PACKED_RANKS = 32
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
 _FINER_RINGS = 4
+#: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
+_FINER_TREES = 4
+_VECTORS = ROOTED - SHARED
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -172,7 +175,9 @@ class Plan:
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
         low = request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self._counts(size if request.single_size else low)
+        counts = self._counts(
+            size if request.single_size else low, _FINER_TREES if request.collective in _VECTORS else 1
+        )
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]

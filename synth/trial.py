@@ -102,9 +102,9 @@ _COARSE_KNOWN = 2
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
 #: So many times these are tried first where they are estimated at no more than this, times the best: what few threadblocks take is
-#: estimated at up to 1.45 times what it is.
+#: estimated at up to 1.6 times what it is.
 _RIVAL_INSTANCES = (1, 4)
-_NEAR_RIVAL = 1.5
+_NEAR_RIVAL = 1.7
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is

@@ -38,6 +38,31 @@ def cheapest_trees(cost: Costs, root: int, ends: Sequence[frozenset[int]]) -> li
     ]
 
 
+def shallow_tree(cost: Costs, delay_us: Costs, root: int, price_of_us: float) -> Parents:
+    """A tree from `root` to every rank that is cheap and shallow: grown by the edge whose cost and arrival at its end, each us of it
+    at `price_of_us`, are least together. A heuristic: the exact problem has a limit on every path of the tree.
+
+    `cost` is infinite where there is no edge; what `delay_us` says there does not matter, as long as it is finite.
+    """
+    arrival = np.full(len(cost), np.inf)
+    arrival[root] = 0.0
+    parent = np.full(len(cost), -1, dtype=np.int64)
+    outside = np.ones(len(cost), dtype=bool)
+    outside[root] = False
+    best = cost[root] + price_of_us * delay_us[root]
+    via = np.full(len(cost), root)
+    while outside.any():
+        rank = int(np.argmin(np.where(outside, best, np.inf)))
+        if not np.isfinite(best[rank]):
+            break
+        parent[rank], outside[rank] = via[rank], False
+        arrival[rank] = arrival[via[rank]] + delay_us[via[rank], rank]
+        offered = cost[rank] + price_of_us * (arrival[rank] + delay_us[rank])
+        nearer = offered < best
+        best, via = np.where(nearer, offered, best), np.where(nearer, rank, via)
+    return parent
+
+
 def tree_cost(cost: Costs, parent: Parents) -> float:
     """The sum of the prices of the tree's edges."""
     children = np.flatnonzero(parent >= 0)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from synth.instance import Instance, Symmetry
 from synth.milp.lp import solve_lp
 from synth.paths import distances
-from synth.routing.arborescence import cheapest_trees
+from synth.routing.arborescence import cheapest_trees, prune, shallow_tree
 from synth.symmetry import free_group, identity
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,10 @@ Ints = NDArray[np.int64]
 
 #: Share of a link price that decides between trees of equal price: shallow ones first.
 _TIE = 1e-6
+#: Shares of its commodity's chunks that a tree carries at least, tried one after the other, if loads and depths together grow by no
+#: more than this.
+_LEAST_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
+_FEW_COST = 3e-3
 
 
 class Commodity(NamedTuple):
@@ -92,6 +96,18 @@ class Network:
         self, prices: Floats, source: int, ends: Sequence[frozenset[int]], num_ranks: int
     ) -> list[tuple[int, ...]]:
         """`cheapest` for several commodities of one source, with what they have in common done once."""
+        cost, index = self._dense(prices, num_ranks)
+        return [_edges(index, parent) for parent in cheapest_trees(cost, source, ends)]
+
+    def shallow(self, prices: Floats, commodity: Commodity, num_ranks: int, price_of_us: float) -> tuple[int, ...]:
+        """The paths of a tree that is cheap and shallow, where each us that a rank waits costs `price_of_us`."""
+        _, index = self._dense(prices + price_of_us * self.latency_us, num_ranks)
+        price = np.where(index >= 0, prices[index], np.inf)
+        parent = shallow_tree(price, self.latency_us[index], commodity.source, price_of_us)
+        return _edges(index, prune(parent, commodity.dests))
+
+    def _dense(self, prices: Floats, num_ranks: int) -> tuple[Floats, Ints]:
+        """The price of the cheapest path between any two ranks, infinite where there is none, and which path it is, or -1."""
         order = np.lexsort((np.arange(len(prices)), prices, self.dst, self.src))
         first = np.ones(len(order), dtype=bool)
         pairs = self.src[order] * num_ranks + self.dst[order]
@@ -101,11 +117,7 @@ class Network:
         index = np.full((num_ranks, num_ranks), -1, dtype=np.int64)
         cost[self.src[chosen], self.dst[chosen]] = prices[chosen]
         index[self.src[chosen], self.dst[chosen]] = chosen
-        trees = []
-        for parent in cheapest_trees(cost, source, ends):
-            children = np.flatnonzero(parent >= 0)
-            trees.append(tuple(sorted(index[parent[children], children].tolist())))
-        return trees
+        return cost, index
 
     def depth_us(self, source: int, paths: tuple[int, ...]) -> float:
         """When the last rank of the tree has a chunk, in an empty machine."""
@@ -123,6 +135,12 @@ class Network:
         """What one chunk on all of `paths` loads each link with, in us."""
         total: Floats = self.occupancy[list(paths)].sum(axis=0)
         return total
+
+
+def _edges(index: Ints, parent: Ints) -> tuple[int, ...]:
+    """The paths of a tree that is given by parents, sorted."""
+    children = np.flatnonzero(parent >= 0)
+    return tuple(sorted(index[parent[children], children].tolist()))
 
 
 def commodities_of(instance: Instance) -> tuple[Commodity, ...]:
@@ -224,6 +242,7 @@ class _Master:
             if not depth_weight:
                 self.least_load_us = self.load_us
         self._solve(1.0)
+        self._keep_few()
 
     def columns(self) -> tuple[Column, ...]:
         """The solution over all commodities: every tree with its images under the group, weights shared evenly."""
@@ -251,19 +270,42 @@ class _Master:
         self.depths.append(depth * len(self.members[rep]) / self.num_chunks)
         return True
 
-    def _solve(self, depth_weight: float) -> Floats:
-        """Solve the master over the known columns: sets weights and load, returns the price of every link orbit (sum 1)."""
-        columns = len(self.trees)
+    def _keep_few(self) -> None:
+        """Do without trees that carry little, where the others are hardly worse: each tree takes connections of its own."""
+        weights, load_us, worth = self.weights, self.load_us, self._worth_us()
+        amounts = np.array([self.amount[rep] for rep, _ in self.trees])
+        for least in _LEAST_SHARES:
+            kept = np.flatnonzero(weights >= least * amounts)
+            if {self.trees[each][0] for each in kept} != set(self.reps):
+                continue
+            self._solve(1.0, kept)
+            if self._worth_us() <= worth * (1 + _FEW_COST):
+                return
+        self.weights, self.load_us = weights, load_us
+
+    def _worth_us(self) -> float:
+        """What the master makes as small as it can where depths count."""
+        return self.load_us + float(np.dot(self.depths, self.weights))
+
+    def _solve(self, depth_weight: float, kept: Ints | None = None) -> Floats:
+        """Solve the master over the known columns, or those that are `kept`: sets weights and load, returns the price of every
+        link orbit (sum 1).
+        """
+        kept = np.arange(len(self.trees)) if kept is None else kept
+        columns = len(kept)
         # What a schedule takes beyond the busiest link's load is about the depth of a chunk's tree: the mean over chunks.
-        objective = np.append(depth_weight * np.array(self.depths), 1.0)
-        capacity = scipy.sparse.csr_matrix(np.column_stack([np.array(self.loads).T, -np.ones(len(self.orbit_size))]))
-        rows = [self.reps.index(rep) for rep, _ in self.trees]
+        objective = np.append(depth_weight * np.array(self.depths)[kept], 1.0)
+        capacity = scipy.sparse.csr_matrix(
+            np.column_stack([np.array(self.loads)[kept].T, -np.ones(len(self.orbit_size))])
+        )
+        rows = [self.reps.index(self.trees[each][0]) for each in kept]
         demand = scipy.sparse.csr_matrix(
             (np.ones(columns), (rows, np.arange(columns))), shape=(len(self.reps), columns + 1)
         )
         amounts = np.array([self.amount[rep] for rep in self.reps])
         solution = solve_lp(objective, capacity, np.zeros(len(self.orbit_size)), demand, amounts)
-        self.weights = solution.x[:columns]
+        self.weights = np.zeros(len(self.trees))
+        self.weights[kept] = solution.x[:columns]
         self.load_us = float(solution.x[columns])
         prices: Floats = np.maximum(-solution.duals_ub, 0.0)
         return prices / prices.sum() if prices.sum() > 0 else np.full(len(prices), 1.0 / len(prices))
@@ -284,6 +326,13 @@ class _Master:
             tree = trees[rep]
             bound += self.amount[rep] * len(self.members[rep]) * float(per_path[list(tree)].sum())
             added += self.add(rep, tree)
+            if depth_weight and len(self.commodities) == 1:
+                # Above, a wait costs as much on whatever way a rank is reached: of one source's trees, each of which begins with
+                # another hop, deep ones are as cheap. Many sources' trees come out as shallow, and more alike, without this.
+                price_of_us = depth_weight / self.num_chunks
+                added += self.add(
+                    rep, self.network.shallow(per_path, self.commodities[rep], self.num_ranks, price_of_us)
+                )
         exact = all(len(c.dests) in (1, self.num_ranks - 1) for c in self.commodities)
         if exact and not depth_weight:
             # The tie price may have cost at most itself on every edge of every tree.

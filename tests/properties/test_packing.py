@@ -20,7 +20,7 @@ from synth.instance import Instance
 from synth.reductions.symmetry import find_symmetries
 from synth.routing.packing import Packing, TreePacking
 from synth.topology import Link, Topology
-from tests.graphs import dgx1, gpus, instance_of, mesh, ring, star, two_boxes
+from tests.graphs import dgx1, full, gpus, instance_of, mesh, ring, star, two_boxes
 
 GAP = 2e-3
 
@@ -150,3 +150,23 @@ def test_symmetries_change_neither_load_nor_bound(topology: Topology, name: str)
 def test_nothing_to_move_needs_no_time() -> None:
     packing = TreePacking()(instance_of(Topology("alone", tuple(gpus(1)), ()), "allgather"))
     assert (packing.columns, packing.load_us, packing.bound_us) == ((), 0.0, 0.0)
+
+
+def test_one_rank_sends_over_every_other_and_no_further() -> None:
+    """Of eight GPUs that are all joined, each that gets a piece from the root passes it on to all others."""
+    instance = instance_of(full(8), "broadcast", 64, root=0)
+    packing = TreePacking()(instance)
+    first = [
+        [instance.paths[path] for path in column.paths if instance.paths[path].src == 0] for column in packing.columns
+    ]
+    assert [len(hops) for hops in first] == [1] * 7
+    for (hop,), column in zip(first, packing.columns, strict=True):
+        assert {instance.paths[path].src for path in column.paths} == {0, hop.dst}
+
+
+@pytest.mark.parametrize(
+    ("topology", "name"), [(mesh(4, 5), "broadcast"), (mesh(4, 4), "allgather")], ids=["mesh4x5", "mesh4x4"]
+)
+def test_no_tree_carries_little_where_fewer_are_as_good(topology: Topology, name: str) -> None:
+    packing = TreePacking()(instance_of(topology, name, 512, root=0 if name == "broadcast" else None))
+    assert min(column.amount for column in packing.columns) > 512 / 16

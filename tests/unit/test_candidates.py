@@ -166,6 +166,24 @@ def test_large_buffers_are_cut_for_tiles(name: str, ranks: int) -> None:
         assert each.count <= finest or GB / (each.count * shares) >= MB
 
 
+@pytest.mark.parametrize("name", ["allgather", "allreduce", "broadcast", "alltoall"])
+@pytest.mark.parametrize("size", [KB, GB])
+def test_one_cut_is_enough_where_no_other_is_asked_for(name: str, size: int) -> None:
+    """As where --chunks names it."""
+    tried = lean_candidates(
+        instance_of(star(8), name, root=0 if name == "broadcast" else None), [16], size, single=True
+    )
+    assert {candidate.count for candidate in tried} == {16}
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_what_one_rank_sends_or_gets_is_cut_no_finer_than_is_routed_in_seconds(name: str) -> None:
+    instance = instance_of(star(8), name, root=0)
+    finest = max(each.count for each in lean_candidates(instance, (*POWERS, 512, 1024, 2048, 4096), GB, single=True))
+    assert finest == 1024
+    assert transfers_of(with_count(instance.collective, finest)) <= MAX_TRANSFERS
+
+
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
 def test_over_unequal_links_shares_are_cut_as_finely_as_a_runtime_reads(name: str) -> None:
     """Some GPUs of a DGX-1 share two NVLinks, some one: a rank has 256 chunks, of 512 there would be 28,672 transfers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from synth.routing.arborescence import Costs, Parents, cheapest_tree, min_arborescence, prune, tree_cost
+from synth.routing.arborescence import Costs, Parents, cheapest_tree, min_arborescence, prune, shallow_tree, tree_cost
 
 INF = np.inf
 
@@ -105,3 +105,39 @@ def test_a_matrix_given_is_not_changed() -> None:
     cost = np.array([[3.0, 1.0], [2.0, 4.0]])
     min_arborescence(cost, 0)
     assert cost.tolist() == [[3.0, 1.0], [2.0, 4.0]]
+
+
+def arrivals(parent: Parents, delay: Costs) -> list[float]:
+    """When every rank is reached along its tree."""
+    ways = [climb(parent, rank) for rank in range(len(parent))]
+    return [sum(float(delay[a, b]) for b, a in pairwise(way)) for way in ways]
+
+
+@settings(max_examples=40)
+@given(cost=costs(), price=st.floats(0.0, 10.0))
+def test_a_shallow_tree_reaches_all_over_the_edges_that_there_are(cost: Costs, price: float) -> None:
+    parent = shallow_tree(cost, np.ones_like(cost), 0, price)
+    assert all(climb(parent, rank)[-1] == 0 for rank in range(len(cost)))
+    assert least_cost(cost, 0) - 1e-9 <= tree_cost(cost, parent) < INF
+
+
+@settings(max_examples=40)
+@given(cost=costs())
+def test_where_waiting_is_dear_every_rank_is_reached_at_once(cost: Costs) -> None:
+    """The growth is then E. W. Dijkstra's (1959)."""
+    delay = np.where(np.isfinite(cost), cost + 1.0, 0.0)
+    found = arrivals(shallow_tree(cost, delay, 0, 1e9), delay)
+    shortest = cost + 1.0
+    np.fill_diagonal(shortest, 0.0)
+    for via in range(len(cost)):
+        shortest = np.minimum(shortest, shortest[:, via, None] + shortest[None, via])
+    assert found == pytest.approx(shortest[0].tolist())
+
+
+@settings(max_examples=40)
+@given(cost=costs())
+def test_where_waiting_is_free_the_growth_is_that_of_a_least_spanning_tree(cost: Costs) -> None:
+    """R. C. Prim (1957): where both directions cost the same, no tree is cheaper."""
+    both = np.minimum(cost, cost.T)
+    parent = shallow_tree(both, np.ones_like(both), 0, 0.0)
+    assert tree_cost(both, parent) == pytest.approx(least_cost(both, 0), abs=1e-9)
