@@ -448,17 +448,20 @@ def largest_candidates(strategy: str, instance: Instance, counts: Sequence[int],
 
 
 def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """allreduce with free roots: the finest cut, since its pipeline is as long as two trees; large buffers in rounds, too, cut as
-    finely as for large packings.
+    """allreduce with free roots: the finest cut, since its pipeline is as long as two trees. Large buffers also one half as fine, as
+    their orders differ by chance and a rank at which many trees meet may have more steps than a runtime reads; and both in rounds,
+    the finest of them cut as for large packings.
     """
     if instance.collective.name is not CollectiveName.ALLREDUCE or instance.num_ranks > _MOST_JOINT_RANKS:
         return []
-    (finest,) = worthwhile_counts(instance, counts, buffer_bytes, 1)
-    tried = [Candidate(JOINT, finest, buffer_bytes)]
-    if buffer_bytes > CONNECTION_BOUND_BYTES:
-        finer = _large_cuts(instance, counts, buffer_bytes)
-        tried.insert(0, Candidate(JOINT, max(finer), buffer_bytes, LARGE_VIEW, in_rounds=True))
-    return tried
+    if buffer_bytes <= CONNECTION_BOUND_BYTES:
+        (finest,) = worthwhile_counts(instance, counts, buffer_bytes, 1)
+        return [Candidate(JOINT, finest, buffer_bytes)]
+    *_, half, finest = (counts[0], *worthwhile_counts(instance, counts, buffer_bytes, 2))
+    top = max(_large_cuts(instance, counts, buffer_bytes))
+    paced = [Candidate(JOINT, count, buffer_bytes, LARGE_VIEW, in_rounds=True) for count in (top, half)]
+    listed = [Candidate(JOINT, count, buffer_bytes) for count in (finest, half)]
+    return list(dict.fromkeys((paced[0], *listed, paced[1])))
 
 
 def _coarse(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> int:

@@ -54,6 +54,8 @@ _FINER_RINGS = 4
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
 _VECTORS = ROOTED - SHARED
+#: The sums and copies of free roots follow one another, so their way is twice as long.
+_FINER_JOINT = 2
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -174,10 +176,8 @@ class Plan:
 
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
-        low = request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self._counts(
-            size if request.single_size else low, _FINER_TREES if request.collective in _VECTORS else 1
-        )
+        low = size if request.single_size else request.min_bytes if position == 0 else sizes[position - 1]
+        counts = self._counts(low, _FINER_TREES if request.collective in _VECTORS else 1)
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
@@ -185,6 +185,8 @@ class Plan:
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._chained_alone(boxed)):
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
+        if size == sizes[-1]:
+            plan += self._joint(instance, self._counts(low, _FINER_JOINT), size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
@@ -207,10 +209,14 @@ class Plan:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
             if largest and request.strategy in ("auto", "trees", "flow"):
                 plan += largest_candidates(plan[0].strategy, instance, counts, size)
-        if largest and size > LATENCY_BOUND_BYTES and request.strategy in ("auto", "trees"):
-            joint = joint_candidates(instance, counts, size)
-            plan += joint if joint and self._roots_matter() else []
         return plan
+
+    def _joint(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
+        """What to solve at the largest size for an allreduce whose roots are free."""
+        if size <= LATENCY_BOUND_BYTES or self.request.strategy not in ("auto", "trees"):
+            return []
+        joint = joint_candidates(instance, counts, size)
+        return joint if joint and self._roots_matter() else []
 
     def _roots_matter(self) -> bool:
         """Whether an allreduce could be faster than one half and then the other, which reduce an equal share at every rank that

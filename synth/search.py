@@ -53,7 +53,7 @@ _LARGE_KEYS = ("longest-path-to-go", "deep-trees-sooner", "trees-abreast", "most
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
 _LARGE_WORK = 60_000
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
-_JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=400)
+_JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.

@@ -265,9 +265,15 @@ def test_sums_over_many_boxes_are_cut_as_finely_as_a_runtime_reads(name: str, ra
 def test_free_roots_come_in_rounds_for_large_buffers() -> None:
     instance = instance_of(mesh(3, 3), "allreduce")
     assert [each.in_rounds for each in joint_candidates(instance, POWERS, MB)] == [False]
-    paced, listed = joint_candidates(instance, POWERS, GB)
-    assert (paced.strategy, paced.in_rounds, paced.view) == ("joint", True, LARGE_VIEW)
-    assert (listed.in_rounds, listed.view) == (False, None)
+    tried = joint_candidates(instance, (*POWERS, 512), GB)
+    assert {each.strategy for each in tried} == {"joint"}
+    assert [(each.count, each.in_rounds, each.view) for each in tried] == [
+        (512, True, LARGE_VIEW),
+        (512, False, None),
+        (256, False, None),
+        (256, True, LARGE_VIEW),
+    ]
+    assert [(each.count, each.in_rounds) for each in joint_candidates(instance, [16], GB)] == [(16, True), (16, False)]
     assert joint_candidates(instance_of(mesh(3, 3), "allgather"), POWERS, GB) == []
 
 
