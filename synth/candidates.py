@@ -347,7 +347,8 @@ def hierarchy_candidates(
         paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
         return [*paced, *listed]
     shares = 1 if name in SHARED else ranks
-    whole = [count for count in counts if count % shares == 0 and count <= _FINEST_BOXED * shares]
+    few = [count for count in counts if shares <= count <= _FINEST_BOXED * shares]
+    whole = [count for count in few if count % shares == 0] or few
     whole_cuts = {count: with_count(instance.collective, count) for count in whole}
     fitting = [
         count

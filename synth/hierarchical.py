@@ -17,6 +17,7 @@ from synth.interpreted import as_described, as_interpreted
 from synth.ordering import Ordering, Rounds
 from synth.reductions.fold import Fold, fold, merged
 from synth.reductions.mirror import twin_paths
+from synth.reductions.padding import Padding
 from synth.routing.across import AcrossRouting
 from synth.routing.fan import FanRouting
 from synth.routing.hierarchy import HierarchyRouting
@@ -76,6 +77,14 @@ def chained(instance: Instance, boxes: Boxes, pattern: str) -> Routed:
         return Routed("hierarchy", routing, None, "a fan of boxes", spread.load_us)
     routing, packing = RootedRouting(pattern)(instance, boxes)
     return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
+
+
+def without_surplus(solution: Solution, padding: Padding) -> Solution:
+    """The solution of the instance that was padded, from that of the padded one: boxes then differ in what is left out."""
+    schedule = retime(padding.instance, messages_of(padding.without_surplus(solution.schedule)))
+    check_schedule(padding.instance, schedule)
+    interpreted = padding.without_surplus(solution.interpreted) if solution.interpreted else None
+    return replace(solution, instance=padding.instance, schedule=schedule, folded=None, interpreted=interpreted)
 
 
 def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded) -> Solution:

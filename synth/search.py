@@ -26,7 +26,7 @@ from synth.candidates import (
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
-from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds
+from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, without_surplus
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
@@ -36,6 +36,7 @@ from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering, Rounds
 from synth.plan import Plan
 from synth.protocols import ll128_is_safe, under_protocol
+from synth.reductions.padding import pad
 from synth.request import Progress, Request
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
@@ -297,6 +298,9 @@ class Search:
 
     def _hierarchy(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
         """The candidate solved for one box, as all do the same."""
+        padding = pad(instance)
+        if padding is not None:
+            return without_surplus(self._hierarchy(padding.padded, boxes, candidate, pattern), padding)
         if not candidate.in_rounds:
             return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
         return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, self._rounds(candidate))

@@ -284,6 +284,13 @@ def boxes_of(size: int, count: int) -> Boxes:
     return Boxes(tuple(tuple(ranks[first : first + size]) for first in ranks[::size]), rotation)
 
 
+@pytest.mark.parametrize(("ranks", "cuts"), [(48, [64, 128, 256]), (64, [64, 128, 256]), (24, [32, 64, 128])])
+def test_a_vector_without_whole_shares_is_cut_for_boxes_as_well(ranks: int, cuts: list[int]) -> None:
+    tried = hierarchy_candidates(instance_of(star(ranks), "allreduce"), "hierarchy", POWERS, GB, by_time=False)
+    assert {each.count for each in tried} <= set(cuts)
+    assert max(each.count for each in tried) == cuts[-1]
+
+
 @pytest.mark.parametrize("name", ["broadcast", "reduce"])
 @pytest.mark.parametrize("count", [2, 8, 32])
 def test_what_goes_through_boxes_is_cut_into_whole_ways(name: str, count: int) -> None:

@@ -78,7 +78,7 @@ def test_far_from_where_it_was_simulated_an_estimate_is_not_made_better() -> Non
         known, expected = trial.simulated_us(contender), trial.entry(contender).times_us
         if not known or contender.instances > 1:
             continue
-        for size, cost in trial._costs(contender).items():
+        for size, cost in trial.prices.costs(contender).items():
             if min(abs(size.bit_length() - other.bit_length()) for other in known) > 2:
                 checked += 1
                 assert cost >= expected[size]
@@ -149,7 +149,7 @@ def test_by_schedule_a_worse_one_is_never_chosen() -> None:
 
 
 def test_processes_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("search", "trial"):
+    for module in ("search", "trial.evidence"):
         monkeypatch.setattr(f"synth.{module}._WORTH_A_PROCESS", 0)
     one = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time"))
     two = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time", jobs=2))
@@ -174,7 +174,7 @@ def test_the_simulator_chooses_the_protocol(size: int, protocol: str) -> None:
 
 
 def test_a_program_that_is_too_large_keeps_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.trial._MOST_STEPS", 3)
+    monkeypatch.setattr("synth.trial.evidence._MOST_STEPS", 3)
     told: list[Progress] = []
     result = synthesize(request(ring(4), "allreduce", MB), told.append)
     assert "too large to simulate" in result.notes[0]
@@ -232,7 +232,7 @@ def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too() -> Non
 
 
 def test_a_large_program_is_simulated_where_candidates_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.trial._EVERY_SIZE_WORK", 0)
+    monkeypatch.setattr("synth.trial.evidence._EVERY_SIZE_WORK", 0)
     job = request(ring(4), "allgather", KB, 64 * MB, objective="time")
     result = synthesize(job)
     assert "on the line" in result.notes[1]
@@ -249,11 +249,15 @@ def test_sums_of_large_buffers_are_tried_on_more_threadblocks_at_once() -> None:
     assert shapes == {2}
 
 
-@pytest.mark.parametrize(("far", "simulated"), [(1.15, {True, False}), (0.5, {False})])
+@pytest.mark.parametrize(
+    ("far", "much", "simulated"), [(1.15, 1.2, {True, False}), (0.5, 1.2, {False}), (0.5, 0.5, {True, False})]
+)
 def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
-    far: float, simulated: set[bool], monkeypatch: pytest.MonkeyPatch
+    far: float, much: float, simulated: set[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Unless all else promises much less."""
     monkeypatch.setattr("synth.goal._FAR_IN_ROUNDS", far)
+    monkeypatch.setattr("synth.trial.ranking._MUCH_BETTER", much)
     trial = trial_of(full(4), "reduce-scatter", GB, GB)
     looked_at = [contender for contender in trial.contenders if trial.simulated_us(contender)]
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
@@ -263,7 +267,7 @@ def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
 def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.trial._AS_FEW_ROUNDS", as_few)
+    monkeypatch.setattr("synth.trial.ranking._AS_FEW_ROUNDS", as_few)
     trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
     paced = {e.candidate.boxed: e.times_us[GB] for e in trial.scored if e.candidate.in_rounds}
     assert paced[False] < paced[True] < 1.5 * paced[False]
@@ -299,4 +303,4 @@ def test_boxes_whose_receives_and_sends_share_threadblocks_are_not_taken_for_ali
     trial = Trial(plan, Ledger(), lambda _: None)
     trial.look_at(Search(plan, Ledger(), lambda _: None).run())
     position = next(place for place, entry in enumerate(trial.scored) if entry.candidate.boxed)
-    assert trial._alike(position) == alike
+    assert trial.alike(position) == alike

@@ -1,0 +1,18 @@
+"""What stands trial: a candidate's schedule under a protocol in one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """The candidate at `position` in the shape of so many channels a path (0: what its bandwidth needs) and instances."""
+
+    position: int
+    channels: int = 0
+    instances: int = 1
+
+
+#: Which contenders to simulate at which sizes, in bytes.
+Runs = dict[Contender, list[int]]

@@ -1,0 +1,329 @@
+"""What is known of contenders: their programs, why there is none, and what these take at some sizes; and how more gets known.
+
+What that may cost is counted in simulated steps, so that the same request gives the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from msccl_xml.model import Algo
+from synth.baselines import BASELINES
+from synth.candidates import LARGE_VIEW, direct
+from synth.chunks import divides
+from synth.collective import Collective, CollectiveName
+from synth.errors import NoAnswerError
+from synth.goal import Goal
+from synth.lowering import LoweringOptions, lowered_collective, threadblocks_needed
+from synth.plan import Plan
+from synth.request import Progress, Request
+from synth.search import Ledger, Scored
+from synth.simulate import Simulator, by_pair
+from synth.simulate.routes import Paths
+from synth.trial.contender import Contender, Runs
+from synth.units import format_size
+from synth.workers import in_parallel
+
+#: Steps, over all ranks, of a program that is simulated at all.
+_MOST_STEPS = 130_000
+_USUAL_RANKS = 8
+#: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
+_LOWERING_WORK = 2
+#: A program that is more work is simulated where candidates are compared and at the ends of what it serves, not at every size.
+_EVERY_SIZE_WORK = 20_000
+#: Work from which on it is spread over processes: below, it ends within a second.
+_WORTH_A_PROCESS = 10_000
+#: What NCCL runs by itself.
+_RIVALS = ("ring", "tree")
+_IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a process found of a contender: its program where that was not known, times at some sizes, and seconds by stage."""
+
+    algo: Algo | None
+    times_us: dict[int, float]
+    seconds: dict[str, float]
+
+
+class Effort(NamedTuple):
+    """A candidate as work: links that its messages cross, for a simulation; messages and chunks of them, for a program."""
+
+    crossings: int
+    sends: int
+    transfers: int
+
+
+@dataclass
+class Evidence:
+    """What is known of the candidates of one plan: `refusals` holds why contenders were dropped, `notes` what was cut."""
+
+    plan: Plan
+    ledger: Ledger
+    progress: Callable[[Progress], None]
+    refusals: dict[Contender, NoAnswerError] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scored: Sequence[Scored] = ()
+        self.best_us: dict[int, float] = {}
+        """the best schedule at each size"""
+        self.contenders: list[Contender] = []
+        self.work = 0
+        """what was planned so far, as `spend` counts it"""
+        self._algos: dict[Contender, Algo] = {}
+        self._times: dict[Contender, dict[int, float]] = {}
+        self._simulators: dict[Contender, Simulator] = {}
+        self._efforts: dict[int, Effort] = {}
+
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        return self.plan.request
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The sizes that the answer has to serve, ascending."""
+        return self.plan.sizes
+
+    @property
+    def rivals_apart(self) -> bool:
+        """Whether rings and trees are tried apart from other candidates, in all their shapes. Over a range four files cannot be the
+        best everywhere, and what is the best at one size says little of them.
+        """
+        return self.request.single_size and self.request.by_time and self.request.instances is None
+
+    def entry(self, contender: Contender) -> Scored:
+        """The candidate that a contender is a shape of."""
+        return self.scored[contender.position]
+
+    def is_known(self, contender: Contender) -> bool:
+        """Whether it is one of others' algorithms."""
+        return self.entry(contender).candidate.strategy in BASELINES
+
+    def is_rival(self, contender: Contender) -> bool:
+        """Whether it is what a library would run by itself."""
+        return self.entry(contender).candidate.strategy in _RIVALS
+
+    def algo(self, contender: Contender) -> Algo:
+        """The contender's program, made once. Raises NoAnswerError where no runtime could hold it."""
+        if contender in self.refusals:
+            raise self.refusals[contender]
+        if contender not in self._algos:
+            self.ledger.enter("lowering")
+            try:
+                self._algos[contender] = self.entry(contender).solution.program(self._options(contender))
+            except NoAnswerError as refusal:
+                self.refusals[contender] = refusal
+                raise
+        return self._algos[contender]
+
+    def computed(self, contender: Contender) -> Collective:
+        """The collective that the contender's program carries out."""
+        return lowered_collective(self.entry(contender).solution.collective, self._options(contender))
+
+    def time_us(self, contender: Contender, size: int) -> float:
+        """What the contender takes at a size: simulated, or its own estimate where its program is too large for that."""
+        known = self._times.setdefault(contender, {})
+        if size not in known:
+            algo = self.algo(contender)
+            self.ledger.enter("simulation")
+            if self.is_simulated(contender):
+                if contender not in self._simulators:
+                    self._simulators[contender] = Simulator(algo, self.request.topology, paths=self._paths)
+                known[size] = self._simulators[contender].time_us(size)
+            else:
+                known[size] = self.entry(contender).times_us[size]
+        return known[size]
+
+    def taken_us(self, contender: Contender, size: int) -> float:
+        """`time_us` where that is known; else on the line between the nearest sizes where it is."""
+        known = self.simulated_us(contender)
+        if size in known:
+            return known[size]
+        return float(np.interp(size, list(known), list(known.values())))
+
+    def simulated_us(self, contender: Contender) -> dict[int, float]:
+        """The times of a contender that are known, by size."""
+        return dict(sorted(self._times.get(contender, {}).items()))
+
+    def timed(self, size: int) -> dict[Contender, float]:
+        """What was simulated at a size, the fastest first."""
+        timed = {contender: times[size] for contender, times in self._times.items() if size in times}
+        return dict(sorted(timed.items(), key=lambda item: (item[1], item[0].position)))
+
+    def is_thinned(self, contender: Contender) -> bool:
+        """Whether a chosen contender's times were simulated at some of its sizes only."""
+        return self.effort(contender.position).crossings > _EVERY_SIZE_WORK
+
+    def is_simulated(self, contender: Contender) -> bool:
+        """Whether the contender's program is small enough to be simulated: one box's share of it where all do the same."""
+        return self.may_be_simulated(contender.position, _steps(self.algo(contender)))
+
+    def may_be_simulated(self, position: int, steps: int) -> bool:
+        """Whether a program of the candidate with so many steps is small enough."""
+        return steps <= _MOST_STEPS * self.alike(position)
+
+    def estimates(self, contender: Contender) -> dict[int, float]:
+        """What is expected of a contender before it is simulated, by size: of most shapes the same as of the plain one."""
+        entry = self.entry(contender)
+        return entry.times_us | entry.wide_us if contender.instances == entry.copies else entry.times_us
+
+    def divides(self, entry: Scored, instances: int, size: int) -> bool:
+        if instances == (self.request.instances or 1):
+            return True
+        collective = entry.solution.collective
+        return not self.request.has_cut and divides(
+            collective.name, collective.num_ranks, entry.candidate.count * instances, size
+        )
+
+    @cached_property
+    def _goal(self) -> Goal:
+        return Goal(self.plan)
+
+    @cached_property
+    def _paths(self) -> Paths:
+        return by_pair(self.plan.paths)
+
+    def is_closed(self, size: int) -> bool:
+        """Whether something that was simulated at a size meets the goal."""
+        return any(
+            self._goal.is_met(size, times.get(size, math.inf), self.entry(contender).schedules_us.get(size, math.inf))
+            for contender, times in self._times.items()
+        )
+
+    def is_reached(self, size: int) -> bool:
+        """Whether what was simulated leaves nothing to gain."""
+        return any(
+            size in times
+            and self._goal.is_reached(size, times[size], self.entry(contender).schedules_us[size], self.best_us[size])
+            for contender, times in self._times.items()
+        )
+
+    def is_near(self, size: int) -> bool:
+        return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
+
+    def may_close(self, size: int) -> bool:
+        return any(self.may_be_near(entry, size) for entry in self.scored)
+
+    def may_be_near(self, entry: Scored, size: int) -> bool:
+        """Whether the estimate allows that a candidate is near the limit; in rounds it says so, too, where it does not."""
+        estimate_us = entry.times_us.get(size, math.inf)
+        return self._goal.may_be_met(size, estimate_us, said=entry.candidate.in_rounds)
+
+    def spend(self, plan: Runs, contender: Contender, size: int, most: float) -> int:
+        """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
+        effort = self.effort(contender.position)
+        work = effort.crossings  # equal instances are simulated for one
+        if contender not in plan and contender not in self._algos:
+            work += _LOWERING_WORK * max(effort.transfers, contender.instances * effort.sends)
+        if self.work + work > most or size in self._times.get(contender, {}):
+            return 0
+        self.work += work
+        plan.setdefault(contender, []).append(size)
+        return work
+
+    def carry_out(self, plan: Runs, *, may_end: bool = False) -> None:
+        """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
+        tasks: list[tuple[Contender, list[int]]] = []
+        for contender, sizes in plan.items():
+            made = contender in self._algos
+            tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
+        jobs = self.request.jobs if self.work > _WORTH_A_PROCESS else 1
+        self.ledger.rest()
+        answers = in_parallel(jobs, _simulated, self, tasks)
+        for number, (contender, sizes) in enumerate(tasks):
+            if may_end and self.ledger.elapsed_s() > self.request.time_limit_s:
+                self.notes.append(
+                    f"--time-limit ended the trial with {len(tasks) - number} simulations left; another run may end at another"
+                )
+                break
+            found = next(answers)
+            entry = self.entry(contender)
+            detail = f"{format_size(sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
+            self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
+            if isinstance(found, NoAnswerError):
+                self.refusals[contender] = found
+            else:
+                if contender not in self.contenders:
+                    self.contenders.append(contender)
+                if found.algo is not None:
+                    self._algos[contender] = found.algo
+                self._times.setdefault(contender, {}).update(found.times_us)
+                self.ledger.add(found.seconds)
+        answers.close()
+
+    def effort(self, position: int) -> Effort:
+        """What a candidate is as work."""
+        if position not in self._efforts:
+            solution = self.scored[position].solution
+            sends, paths = solution.schedule.sends, solution.instance.paths
+            crossings = sum(len(paths[send.path].links) for send in sends)
+            if (alike := self.alike(position)) > 1:
+                crossings //= alike
+            else:
+                crossings *= max(1, self.request.topology.num_ranks // _USUAL_RANKS)
+            self._efforts[position] = Effort(crossings, len(sends), sum(len(send.chunks) for send in sends))
+        return self._efforts[position]
+
+    def alike(self, position: int) -> int:
+        """How many boxes a candidate was made for one of: what all of them do is simulated for one, unless receives and sends have
+        to share threadblocks, which every rank pairs by the numbers of its peers.
+        """
+        solution = self.scored[position].solution
+        if solution.folded is None:
+            return 1
+        if direct(solution.collective):
+            used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
+            if threadblocks_needed(solution.instance, used, joined=False) > self.request.threadblocks:
+                return 1
+        return solution.folded.boxes.count
+
+    def _has_few_steps(self, contender: Contender) -> bool:
+        """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
+        is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them.
+        """
+        candidate = self.entry(contender).candidate
+        return not (candidate.view == LARGE_VIEW and (candidate.in_rounds or self.plan.collective(1).combining))
+
+    def _options(self, contender: Contender) -> LoweringOptions:
+        request = self.request
+        in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
+        return LoweringOptions(
+            runtime=request.runtime,  # type: ignore[arg-type]
+            protocol=self.entry(contender).protocol,  # type: ignore[arg-type]
+            inplace=in_place,
+            both_layouts=request.inplace is None,
+            instances=contender.instances,
+            max_bytes=request.max_bytes,
+            channels=contender.channels or None,
+            max_threadblocks=request.threadblocks,
+            few_steps=self._has_few_steps(contender),
+            name=f"synth-{request.collective}-{request.topology.name}",
+        )
+
+
+def _simulated(evidence: Evidence, task: tuple[Contender, list[int]]) -> _Found | NoAnswerError:
+    """A contender's program and its times at some sizes: in whichever process."""
+    contender, sizes = task
+    known = contender in evidence._algos
+    here = copy(evidence)
+    here.ledger = Ledger()
+    try:
+        times = {size: here.time_us(contender, size) for size in sizes}
+    except NoAnswerError as refusal:
+        return refusal
+    here.ledger.enter("done")
+    return _Found(None if known else here.algo(contender), times, here.ledger.seconds)
+
+
+def _steps(algo: Algo) -> int:
+    return sum(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)

@@ -1,0 +1,90 @@
+"""What contenders cost at the sizes that they can serve, and the cheapest split of a range into files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.choice import Segment, split_range
+from synth.trial.contender import Contender
+from synth.trial.evidence import Evidence
+
+#: Where schedules decide (Request.objective): schedules that differ by less count as equal, and what 1 % more costs, as a share of
+#: the time.
+SCHEDULE_SLACK = 0.0001
+_SCHEDULE_PRICE = 50.0
+#: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
+#: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
+#: bandwidth alone counts, a schedule leaves less out, and counts more.
+_TIME_PRICE = 0.05
+_TIME_PRICE_LARGE = 0.12
+#: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
+_THREADBLOCK_PRICE = 0.02 / 64
+#: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
+_NEAR_SIZE = 2
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices contenders by what is known of them so far."""
+
+    evidence: Evidence
+
+    def price(self, contender: Contender, size: int) -> float:
+        """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy. What is
+        passed on chunk by chunk has no schedule that says how its tiles come through.
+        """
+        entry = self.evidence.entry(contender)
+        excess = entry.schedules_us[size] / self.evidence.best_us[size] - 1
+        if entry.candidate.chained and self.evidence.request.by_time:
+            excess = 0.0
+        if not self.evidence.request.by_time:
+            return 1 + _SCHEDULE_PRICE * max(0.0, excess - SCHEDULE_SLACK)
+        price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE
+        return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.evidence.algo(contender).threadblocks
+
+    def costs(self, contender: Contender) -> dict[int, float]:
+        """What the contender costs at every size that it can serve, from its times at some: us and a price."""
+        known = self.evidence.simulated_us(contender)
+        if not known:
+            return {}
+        entry = self.evidence.entry(contender)
+        costs = {}
+        estimates = self.evidence.estimates(contender)
+        for size, estimate_us in estimates.items():
+            if not self.evidence.divides(entry, contender.instances, size):
+                continue
+            taken = known.get(size)
+            if taken is None:
+                near = min(known, key=lambda other: (_apart(other, size), other))
+                scale = known[near] / estimates[near]
+                taken = estimate_us * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
+            costs[size] = taken * self.price(contender, size)
+        return costs
+
+    def split(self, known: Mapping[Contender, Sequence[int]], max_files: int, *, alone: bool = False) -> list[Segment]:
+        """The cheapest split, by times where these are `known`; `alone` among what is known there."""
+        costs = [
+            {
+                size: self.evidence.taken_us(contender, size) * self.price(contender, size)
+                for size in known.get(contender, ())
+            }
+            for contender in self.evidence.contenders
+        ]
+        if not alone:
+            costs = [
+                self.costs(contender) | sure for contender, sure in zip(self.evidence.contenders, costs, strict=True)
+            ]
+        others: dict[int, float] = {}
+        for contender in filter(self.evidence.is_rival, self.evidence.contenders):
+            for size, taken in self.evidence.simulated_us(contender).items():
+                priced = taken * self.price(contender, size)
+                others[size] = min(others.get(size, math.inf), priced)
+        return split_range(self.evidence.sizes, costs, max_files, others)
+
+
+def _apart(one: int, other: int) -> int:
+    """How many doublings lie between two sizes."""
+    return abs(one.bit_length() - other.bit_length())

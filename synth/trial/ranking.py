@@ -1,0 +1,188 @@
+"""Which candidates are worth a simulation at a size, and which come first."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from synth.candidates import CONNECTION_BOUND_BYTES, direct
+from synth.trial.contender import Contender
+from synth.trial.evidence import Evidence
+from synth.trial.prices import SCHEDULE_SLACK
+from synth.trial.shapes import NEAR_LEADER, Shapes
+
+_PROMISING = 1.35
+#: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
+#: ranks has but a few messages: links share these.)
+_PROMISING_LARGE = 1.06
+#: A schedule is not far behind the best if it takes so many times as long at most.
+_NOT_FAR_BEHIND = 1.15
+#: What comes in rounds that are this much shorter than what is estimated of all else is simulated however far it is from the limit.
+_MUCH_BETTER = 1.2
+#: Of what comes in rounds, what is alike in all boxes is taken if its rounds take no longer than this, times those of the best.
+_AS_FEW_ROUNDS = 1.01
+
+
+class Ranked(NamedTuple):
+    """Contenders at a size, the most promising first; so many of them are worth a simulation."""
+
+    all: list[Contender]
+    worth: int
+
+    @property
+    def promising(self) -> list[Contender]:
+        return self.all[: self.worth]
+
+
+class _Kind(NamedTuple):
+    """What estimates do not compare; `way` tells apart what goes through boxes."""
+
+    in_rounds: bool
+    boxed: bool
+    links_alone: bool
+    way: tuple[str, int, str] | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ranks contenders by what is known of them so far."""
+
+    evidence: Evidence
+    shapes: Shapes
+
+    def ranked(self, size: int) -> Ranked:
+        """The candidates that serve a size: the most promising of every protocol, since estimates are not equally right for all
+        protocols, then the second of every one, and so on; then the others, the most promising first.
+        """
+        sure = size > CONNECTION_BOUND_BYTES and not direct(self.evidence.plan.collective(1))
+        factor = (_PROMISING_LARGE if sure else _PROMISING) if self.evidence.request.by_time else 1 + SCHEDULE_SLACK
+        promise: dict[Contender, tuple[float, float]] = {}
+        for contender in self.evidence.contenders:
+            if (estimate_us := self.evidence.estimates(contender).get(size)) is not None:
+                judged_us = (
+                    estimate_us if self.evidence.request.by_time else self.evidence.entry(contender).schedules_us[size]
+                )
+                promise[contender] = (judged_us, estimate_us)
+        best = {contender for contender in promise if self._is_best_shape(contender, size)}
+        ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
+        limit = promise[ranked[0]][0] * factor if ranked else 0.0
+        apart = {contender for contender in ranked if self.evidence.rivals_apart and self.evidence.is_rival(contender)}
+        worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
+        if self.evidence.request.by_time:
+            worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
+        return Ranked(list(dict.fromkeys((*worth, *ranked))), len(worth))
+
+    def known_at_once(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
+        """Where every chunk has one destination, the best of others' algorithms for large buffers alone if its schedule is not far
+        behind: all ranks do the same in it, which takes next to no time to simulate, and it may be all that there is to gain.
+        """
+        if not (self.evidence.plan.ends and size > CONNECTION_BOUND_BYTES and direct(self.evidence.plan.collective(1))):
+            return []
+        known = [contender for contender in ranked if self.evidence.is_known(contender)]
+        return [
+            one
+            for one in known[:1]
+            if self.evidence.entry(one).schedules_us[size] <= self.evidence.best_us[size] * _NOT_FAR_BEHIND
+        ]
+
+    def openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
+        """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of every kind
+        (`_kind`), as their estimates are not equally right, and sums with more threadblocks: they are held up by what a
+        threadblock adds.
+        """
+        if not (self.evidence.request.single_size and self.evidence.request.by_time and size > CONNECTION_BOUND_BYTES):
+            return list(ranked[:1])
+        behind = self._fell_behind(size)
+        kinds = self._first_of_kinds(ranked, size)
+        leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
+        if not self.evidence.plan.collective(1).combining or self.evidence.request.instances is not None:
+            return leaders
+        return [self.shapes.wider(leader, size) or leader for leader in leaders]
+
+    def is_worth_it(self, contender: Contender, size: int) -> bool:
+        """Whether to simulate what is not the most promising: where nothing is near enough to the limit, and others' algorithms
+        where these may be what is best. Besides what comes in rounds nothing is likely to be nearer.
+        """
+        paced = any(entry.candidate.in_rounds for entry in self.evidence.scored)
+        if self.evidence.is_reached(size):
+            return False
+        if self.evidence.is_closed(size) or (paced and self.evidence.is_near(size)):
+            return self.evidence.is_known(contender) and size <= CONNECTION_BOUND_BYTES
+        return self._is_hopeful(contender, size)
+
+    def _is_hopeful(self, contender: Contender, size: int) -> bool:
+        """Whether a candidate in rounds may be near the limit, or promises much more than what is not."""
+        entry = self.evidence.entry(contender)
+        if not entry.candidate.in_rounds or not self.evidence.plan.ends:
+            return True
+        others = (each.times_us.get(size, math.inf) for each in self.evidence.scored if not each.candidate.in_rounds)
+        much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
+        return much_better or self.evidence.may_be_near(entry, size)
+
+    def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
+        """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,
+        since it is likely to be the same but for the cut.
+        """
+        turns: Counter[str] = Counter()
+        seen: set[tuple[str, str]] = set()
+        turn: dict[Contender, tuple[bool, int]] = {}
+        for contender in ranked:
+            protocol = self.evidence.entry(contender).protocol
+            same = (protocol, f"{estimates_us[contender]:.6g}")
+            turn[contender] = same in seen, turns[protocol]
+            turns[protocol] += same not in seen
+            seen.add(same)
+        return sorted(ranked, key=turn.__getitem__)
+
+    def _is_best_shape(self, contender: Contender, size: int) -> bool:
+        """Whether a contender is the better at a size of the two that are expected to differ: plain, and with LL's threadblocks
+        many times.
+        """
+        entry = self.evidence.entry(contender)
+        if contender.channels or not entry.wide_us or not entry.is_low:
+            return True
+        wide_is_better = entry.wide_us.get(size, math.inf) < entry.times_us[size]
+        return wide_is_better if contender.instances == entry.copies else contender.instances > 1 or not wide_is_better
+
+    def _first_of_kinds(self, ranked: Sequence[Contender], size: int) -> dict[_Kind, Contender]:
+        """The most promising of every kind; others' algorithms only if none is more so. Of what comes in rounds that take about as
+        long, what is alike in all boxes: it does no less than it says, and is simulated in a fraction of the time.
+        """
+        kinds: dict[_Kind, Contender] = {}
+        for contender in ranked:
+            if contender is not ranked[0] and self.evidence.is_known(contender):
+                continue
+            kind, entry = self._kind(contender), self.evidence.entry(contender)
+            leader = kinds.setdefault(kind, contender)
+            as_good = entry.times_us[size] <= self.evidence.entry(leader).times_us[size] * _AS_FEW_ROUNDS
+            if kind.in_rounds and entry.candidate.boxed and as_good:
+                kinds[kind] = contender
+        return kinds
+
+    def _kind(self, contender: Contender) -> _Kind:
+        """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
+        whether for links alone; sums that were, are far behind.
+        """
+        candidate = self.evidence.entry(contender).candidate
+        if candidate.in_rounds:
+            return _Kind(True, False, False)
+        if candidate.chained:
+            return _Kind(
+                False, False, False, (candidate.strategy, candidate.count, self.evidence.entry(contender).protocol)
+            )
+        apart = (
+            any(entry.candidate.boxed for entry in self.evidence.scored)
+            and not self.evidence.plan.collective(1).combining
+        )
+        return _Kind(False, candidate.boxed, apart and candidate.view is None)
+
+    def _fell_behind(self, size: int) -> set[_Kind]:
+        """The kinds that were well behind another at a size in an earlier wave."""
+        best: dict[_Kind, float] = {}
+        for contender, taken in self.evidence.timed(size).items():
+            best.setdefault(self._kind(contender), taken)
+        limit_us = min(best.values(), default=math.inf) * NEAR_LEADER
+        return {kind for kind, taken in best.items() if taken > limit_us}

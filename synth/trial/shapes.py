@@ -1,0 +1,180 @@
+"""Shapes: on how many channels, and how many times over, what is promising is tried, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, MOST_READ_TRANSFERS
+from synth.constants import Constants
+from synth.trial.contender import Contender
+from synth.trial.evidence import Evidence
+
+#: The best at a size that are tried in other shapes if they are this near the best, and these shapes:
+#: (channels of every path, instances).
+_LEADERS = 2
+NEAR_LEADER = 1.05
+_SHAPES = ((4, 1), (0, 2))
+#: The same where bandwidth alone counts: as many channels as that needs are there already.
+_LARGE_SHAPES = ((0, 2),)
+#: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
+#: behind the best with few.
+_LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
+_NEAR_LEADER_LL = 2.5
+_MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
+#: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
+_WIDE_SHAPES = ((0, 4), (6, 1))
+_FEW_THREADBLOCKS = 12
+#: Programs of few long messages that are tried on many threadblocks at a size, and others' algorithms of these.
+_COARSE_ONES = 3
+_COARSE_KNOWN = 2
+#: So many times these are tried first where they are estimated at no more than this, times the best: what few threadblocks take is
+#: estimated at up to 1.6 times what it is.
+_RIVAL_INSTANCES = (1, 4)
+_NEAR_RIVAL = 1.7
+#: Instances that what is best so far may come to.
+_MOST_INSTANCES = 8
+#: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
+#: enough.
+_SHAPED_BYTES = 1 << 20
+#: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
+_AS_SCHEDULED = 1.02
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes that may be worth a simulation; `wide` is what is coarse, on many threadblocks."""
+
+    evidence: Evidence
+    wide: set[Contender] = field(default_factory=set)
+
+    def leaders(self, size: int) -> list[Contender]:
+        """Of what was simulated at a size, what is worth another shape: the best few, the best of LL, and where one size is all what
+        is coarse, if that is the best.
+        """
+        timed = self.evidence.timed(size)
+        order = list(timed)
+        wide = [contender for contender in order[:1] if contender in self.wide and self.evidence.request.single_size]
+        usual = [contender for contender in order if contender not in self.wide]
+        near = [contender for contender in usual[:_LEADERS] if timed[contender] <= timed[usual[0]] * NEAR_LEADER]
+        low = [contender for contender in usual if self.evidence.entry(contender).is_low][:1]
+        low = [contender for contender in low if timed[contender] <= timed[order[0]] * _NEAR_LEADER_LL]
+        return list(dict.fromkeys((*wide, *near, *low)))
+
+    def matter(self, leader: Contender, size: int) -> bool:
+        """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
+        if self.evidence.request.thorough or self._is_narrow(leader):
+            return True
+        return self.evidence.request.by_time and size >= _SHAPED_BYTES
+
+    def of(self, leader: Contender, size: int) -> Iterator[Contender]:
+        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
+        entry = self.evidence.entry(leader)
+        thorough = self.evidence.request.thorough
+        if entry.solution.written is not None or not self.evidence.is_simulated(leader):
+            return
+        launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
+        tile_by_tile = entry.candidate.chained
+        if (
+            not tile_by_tile
+            and self.evidence.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED
+        ):
+            return
+        large = size > CONNECTION_BOUND_BYTES and not tile_by_tile
+        usual = _LL_SHAPES if entry.is_low else _LARGE_SHAPES if large else _SHAPES
+        more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
+        # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
+        plain = () if entry.wide_us and entry.is_low else ((0, 1),)
+        for channels, instances in dict.fromkeys((*plain, *usual, *more)):
+            if instances > 1 and not entry.solution.is_worth_parting(size, instances):
+                continue
+            shaped = Contender(
+                leader.position, channels, instances if self.evidence.request.instances is None else leader.instances
+            )
+            if shaped != leader and self.evidence.divides(entry, shaped.instances, size):
+                yield shaped
+
+    def wider(self, leader: Contender, size: int) -> Contender | None:
+        """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
+        ((channels, instances),) = _LARGE_SHAPES
+        divided = self.evidence.entry(leader).solution.written is None and self.evidence.divides(
+            self.evidence.entry(leader), instances, size
+        )
+        candidate = self.evidence.entry(leader).candidate
+        if candidate.strategy == JOINT and candidate.in_rounds:
+            # Free roots are for direct links, which one threadblock fills.
+            return None
+        transfers = instances * self.evidence.effort(leader.position).transfers
+        read = transfers <= MOST_READ_TRANSFERS * self.evidence.request.topology.num_ranks
+        # A receive and a send each: what is too large to be simulated could not be compared.
+        if divided and read and self.evidence.may_be_simulated(leader.position, 2 * transfers):
+            return Contender(leader.position, channels, instances)
+        return None
+
+    def coarse(self, size: int) -> list[Contender]:
+        """The most promising at a size of what has few long messages, on as many threadblocks as there are: on few they wait. Rings
+        and trees are among them whatever they promise: NCCL would run them.
+        """
+        wide = {
+            Contender(position, 0, entry.copies): entry.wide_us[size]
+            for position, entry in enumerate(self.evidence.scored)
+            if size in entry.wide_us and not entry.is_low
+        }
+        ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
+        known = [contender for contender in ranked if self.evidence.is_known(contender)]
+        rivals = [contender for contender in ranked if self.evidence.is_rival(contender)]
+        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+
+    def further(self, size: int) -> Iterator[Contender]:
+        """The best at a size with twice its instances, where these have helped it."""
+        fastest = [*self.evidence.timed(size)][:1]
+        if not fastest or size > CONNECTION_BOUND_BYTES or self.evidence.request.instances is not None:
+            return
+        (best,) = fastest
+        entry, instances = self.evidence.entry(best), 2 * best.instances
+        if best.instances == 1 or instances > _MOST_INSTANCES or entry.solution.written is not None:
+            return
+        yield from self._times_over(best, (instances,), size)
+
+    def rivals(self, size: int) -> Iterator[Contender]:
+        """Rings and trees that may be the best at the one size that is asked for, once and several times, as NCCL may run them."""
+        limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
+        rivals = [
+            each
+            for each in self.evidence.contenders
+            if each.instances == 1 and not each.channels and self.evidence.is_rival(each)
+        ]
+        for plain in rivals:
+            entry = self.evidence.entry(plain)
+            if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
+                yield from self._times_over(plain, _RIVAL_INSTANCES, size)
+
+    def rivals_beside(self, size: int) -> Iterator[Contender]:
+        """The best of these of every protocol, twice and half as many times."""
+        best: dict[str, Contender] = {}
+        for contender in filter(self.evidence.is_rival, self.evidence.timed(size)):
+            best.setdefault(self.evidence.entry(contender).protocol, contender)
+        for contender in best.values():
+            beside = (contender.instances // 2, 2 * contender.instances)
+            yield from self._times_over(contender, [each for each in beside if 1 <= each <= _MOST_INSTANCES], size)
+
+    def neighbours(self, size: int) -> Iterator[Contender]:
+        """What is fastest at the next larger and the next smaller size that candidates are compared at: it may be so here, too."""
+        looked_at = self.evidence.plan.looked_at
+        place = looked_at.index(size)
+        for other in (*looked_at[place + 1 : place + 2], *looked_at[max(0, place - 1) : place]):
+            for contender in [*self.evidence.timed(other)][:1]:
+                if size in self.evidence.estimates(contender):
+                    yield contender
+
+    def _times_over(self, contender: Contender, numbers: Iterable[int], size: int) -> Iterator[Contender]:
+        """The contender so many times, as far as its chunks can be parted."""
+        entry = self.evidence.entry(contender)
+        for instances in numbers:
+            if entry.solution.is_worth_parting(size, instances) and self.evidence.divides(entry, instances, size):
+                yield replace(contender, instances=instances)
+
+    def _is_narrow(self, contender: Contender) -> bool:
+        """Whether its GPUs have few threadblocks each."""
+        return self.evidence.algo(contender).threadblocks <= _FEW_THREADBLOCKS

@@ -1,0 +1,175 @@
+"""The trial of one request's candidates at its sizes.
+
+The exact schedule is what a machine allows, the simulation what the interpreter makes of it. A contender is a candidate's schedule
+under a protocol in one shape (how many channels, how many instances). At sizes along the range the most promising contenders
+are simulated, then other shapes of the best; elsewhere a contender's own estimate, scaled to its simulated times, stands in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from synth.choice import Segment
+from synth.search import Scored
+from synth.trial.contender import Contender, Runs
+from synth.trial.evidence import Evidence
+from synth.trial.prices import Prices
+from synth.trial.ranking import Ranking
+from synth.trial.shapes import Shapes
+
+#: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
+_MOST_AT_A_SIZE = 6
+#: So many times the fastest at a size is simulated at the sizes beside it.
+_MOST_SPREADS = 3
+#: So many times what is chosen for a range is simulated where it was not, and the choice made again.
+_MOST_CHOICES = 4
+#: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
+#: shares links is simulated together), and transfers of those that are made. Messages count as often as there are so many GPUs:
+#: the more there are, the more share links.
+_MOST_WORK = 400_000
+#: Of that, what may go to candidates as they are; other shapes of the best get the rest.
+_OPENING_SHARE = 0.5
+#: Work that may go to shapes which are seldom best, each time, for one size and for many.
+_LITTLE_WORK = 100_000
+_LITTLE_WORK_OF_A_RANGE = 40_000
+_SMALL_SHAPES_WORK = 40_000
+
+
+class Trial(Evidence):
+    """The evidence, and what more of it to find: `look_at` candidates as they come, then ask for the `segments`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.shapes = Shapes(self)
+        self.ranking = Ranking(self, self.shapes)
+        self.prices = Prices(self)
+        self.shapes_work = 0
+        """of the work, what went to other shapes"""
+
+    def look_at(self, scored: Sequence[Scored], *, more: bool = False) -> None:
+        """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
+
+        Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet.
+        """
+        copies = self.request.instances or 1
+        for position in range(len(self.scored), len(scored)):
+            self.contenders.append(Contender(position, 0, copies))
+            if scored[position].wide_us and scored[position].is_low:
+                self.contenders.append(Contender(position, 0, scored[position].copies))
+        self.scored = scored
+        for entry in scored:
+            for size in entry.times_us:
+                self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
+        if more and not all(map(self.may_close, self.sizes)):
+            return
+        self._look_at_candidates()
+        self._look_at_shapes()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
+        return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+
+    def segments(self, max_files: int) -> list[Segment]:
+        """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all.
+
+        Between the sizes that were simulated a contender's estimate stands in, and may flatter it: what is chosen is simulated where
+        it serves, and the choice made again, until it stands.
+        """
+        known: dict[Contender, list[int]] = {}
+        segments = self.prices.split(known, max_files)
+        for _ in range(_MOST_CHOICES):
+            if not self._refine(segments, known):
+                return segments
+            segments = self.prices.split(known, max_files)
+        self._refine(segments, known)
+        return self.prices.split(known, max_files, alone=True)
+
+    def _look_at_candidates(self) -> None:
+        """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""
+        ranked = {size: self.ranking.ranked(size) for size in self.plan.looked_at}
+        quick: Runs = {}
+        for size in self.plan.looked_at:
+            for contender in self.ranking.known_at_once(ranked[size].all, size):
+                self.spend(quick, contender, size, math.inf)
+        self.carry_out(quick)
+        first: Runs = {}
+        for size in self.plan.looked_at:
+            for contender in self.ranking.openers(ranked[size].all, size) if not self.is_reached(size) else ():
+                self.spend(first, contender, size, math.inf)
+        self.carry_out(first)
+        # What no runtime holds on many threadblocks it may hold on few.
+        plain = self.request.instances or 1
+        refused = [contender for contender in first if contender in self.refusals and contender.instances > plain]
+        self.carry_out({replace(contender, instances=plain): first[contender] for contender in refused})
+        others: Runs = {}
+        for turn in range(1, _MOST_AT_A_SIZE):
+            for size in reversed(self.plan.looked_at):
+                for contender in ranked[size].promising[turn : turn + 1]:
+                    if self.ranking.is_worth_it(contender, size):
+                        self.spend(others, contender, size, _MOST_WORK * _OPENING_SHARE + self.shapes_work)
+        self.carry_out(others, may_end=True)
+        for size in self.plan.looked_at:
+            # What a runtime cannot hold says so only now: the next one gets its chance.
+            for contender in ranked[size].all:
+                if not self.timed(size):
+                    self.carry_out({contender: [size]})
+
+    def _look_at_shapes(self) -> None:
+        """Simulate what is coarse on many threadblocks; the best at every size, the smallest first, which are least work, in other
+        shapes, while there is work left; and what more threadblocks have helped on still more of them.
+        """
+        coarse = self._planned(self.shapes.coarse)
+        self.carry_out(coarse, may_end=True)
+        refused = [contender for contender in coarse if contender in self.refusals]
+        halved = {replace(contender, instances=contender.instances // 2): coarse[contender] for contender in refused}
+        self.carry_out(halved, may_end=True)
+        self.shapes.wide.update(coarse, halved)
+        plan: Runs = {}
+        for size in self.plan.looked_at:
+            for leader in self.shapes.leaders(size) if not self.is_closed(size) else ():
+                if not self.ranking.is_worth_it(leader, size):
+                    continue
+                most = _MOST_WORK if self.shapes.matter(leader, size) else _SMALL_SHAPES_WORK
+                for shaped in self.shapes.of(leader, size):
+                    self.shapes_work += self.spend(plan, shaped, size, most)
+        self.carry_out(plan, may_end=True)
+        self.carry_out(self._planned(self.shapes.further), may_end=True)
+        for shapes in (self.shapes.rivals, self.shapes.rivals_beside) if self.rivals_apart else ():
+            self.carry_out(self._planned(shapes, _MOST_WORK), may_end=True)
+        for _ in range(_MOST_SPREADS):
+            self.carry_out(self._planned(self.shapes.neighbours), may_end=True)
+
+    def _planned(self, shapes: Callable[[int], Iterable[Contender]], work: int | None = None) -> Runs:
+        """The shapes of every size that nothing has closed yet, the largest first, as far as so much work goes (None: a little),
+        which is not taken from that of others.
+        """
+        plan: Runs = {}
+        before = self.work
+        most = before + (work or (_LITTLE_WORK if self.request.single_size else _LITTLE_WORK_OF_A_RANGE))
+        for size in reversed(self.plan.looked_at):
+            for contender in shapes(size) if not self.is_closed(size) else ():
+                if self.ranking.is_worth_it(contender, size):
+                    self.spend(plan, contender, size, most)
+        self.work = before
+        return plan
+
+    def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:
+        """Simulate the chosen over their own segments and a size beyond on either side, and note them as `known` there; whether
+        any was not.
+        """
+        wanted: Runs = {}
+        for segment in segments:
+            contender = self.contenders[segment.candidate]
+            served = self.prices.costs(contender)
+            near = [size for size in self.sizes[max(0, segment.first - 1) : segment.last + 2] if size in served]
+            own, before = self.sizes[segment.first : segment.last + 1], known.get(contender, [])
+            if not set(own).issubset(before):
+                thinned, ends = self.is_thinned(contender), (near[0], near[-1])
+                known[contender] = sorted({*before, *near})
+                kept = [size for size in near if not thinned or size in self.plan.looked_at or size in ends]
+                wanted[contender] = sorted({*wanted.get(contender, []), *kept})
+        self.carry_out(wanted)
+        return bool(wanted)
