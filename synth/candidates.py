@@ -67,6 +67,8 @@ CONNECTION_BOUND_BYTES = 64 << 20
 VIEW = "LL128"
 #: The same for buffers that are larger than `CONNECTION_BOUND_BYTES`.
 LARGE_VIEW = "Simple"
+#: Buffers above this are ordered in rounds where they have a long way to go: over boxes, and from sums at free roots to copies.
+_PACED_BEYOND_BYTES = 8 << 20
 _TILE_BYTES = Constants().simple.tile_bytes
 #: Chunks of such a buffer at most, times the ranks, unless a finer cut is tried on purpose: it takes longer and is hardly better.
 _FINEST_LARGE = 64
@@ -330,7 +332,7 @@ def hierarchy_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
 ) -> list[Candidate]:
     """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
-    of few hops, and finer ones along either tree; for large buffers on an interpreter, `by_time`, as packings are cut there.
+    of few hops, and finer ones along either tree; for buffers that are not small on an interpreter, `by_time`, as large packings are cut.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):
@@ -339,7 +341,7 @@ def hierarchy_candidates(
         return _across_boxes(instance, counts, buffer_bytes)
     if name not in _HIERARCHICAL:
         return []
-    if by_time and buffer_bytes > CONNECTION_BOUND_BYTES and not is_large(instance.collective):
+    if by_time and buffer_bytes > _PACED_BEYOND_BYTES and not is_large(instance.collective):
         finest, *others = _large_cuts(instance, counts, buffer_bytes)
         # Solved for one box, a finer cut is hardly more work, and sums gain by it.
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
@@ -455,7 +457,7 @@ def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: in
     """
     if instance.collective.name is not CollectiveName.ALLREDUCE or instance.num_ranks > _MOST_JOINT_RANKS:
         return []
-    if buffer_bytes <= CONNECTION_BOUND_BYTES:
+    if buffer_bytes <= _PACED_BEYOND_BYTES:
         (finest,) = worthwhile_counts(instance, counts, buffer_bytes, 1)
         return [Candidate(JOINT, finest, buffer_bytes)]
     *_, half, finest = (counts[0], *worthwhile_counts(instance, counts, buffer_bytes, 2))

@@ -284,6 +284,15 @@ def boxes_of(size: int, count: int) -> Boxes:
     return Boxes(tuple(tuple(ranks[first : first + size]) for first in ranks[::size]), rotation)
 
 
+@pytest.mark.parametrize(("size", "paced"), [(8 * MB, False), (16 * MB, True), (64 * MB, True)])
+def test_what_has_a_long_way_to_go_comes_in_rounds_from_medium_sizes_on(size: int, paced: bool) -> None:
+    instance = instance_of(star(16), "allreduce")
+    boxed = hierarchy_candidates(instance, "auto", POWERS, size, by_time=True)
+    assert boxed
+    for tried in (boxed, joint_candidates(instance, POWERS, size)):
+        assert any(each.in_rounds for each in tried) == paced
+
+
 @pytest.mark.parametrize(("ranks", "cuts"), [(48, [64, 128, 256]), (64, [64, 128, 256]), (24, [32, 64, 128])])
 def test_a_vector_without_whole_shares_is_cut_for_boxes_as_well(ranks: int, cuts: list[int]) -> None:
     tried = hierarchy_candidates(instance_of(star(ranks), "allreduce"), "hierarchy", POWERS, GB, by_time=False)
