@@ -332,7 +332,8 @@ def hierarchy_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
 ) -> list[Candidate]:
     """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
-    of few hops, and finer ones along either tree; for buffers that are not small on an interpreter, `by_time`, as large packings are cut.
+    of few hops, and finer ones along either tree; for buffers that are not small, on an interpreter (`by_time`), what is cut as
+    large packings are, in rounds and not.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):
