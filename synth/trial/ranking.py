@@ -89,12 +89,15 @@ class Ranking:
         ]
 
     def openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
-        """What is simulated first at a size: the most promising; where large buffers alone are asked for the first of every kind
-        (`_kind`), as their estimates are not equally right, and sums with more threadblocks: they are held up by what a
-        threadblock adds.
+        """What is simulated first at a size: the most promising; where one size alone is asked for what comes in rounds, too, as it
+        takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates are not equally right,
+        and sums with more threadblocks: they are held up by what a threadblock adds.
         """
-        if not (self.evidence.request.single_size and self.evidence.request.by_time and size > CONNECTION_BOUND_BYTES):
+        if not (self.evidence.request.single_size and self.evidence.request.by_time):
             return list(ranked[:1])
+        if size <= CONNECTION_BOUND_BYTES:
+            paced = [contender for contender in ranked if self.evidence.entry(contender).candidate.in_rounds]
+            return list(dict.fromkeys((*ranked[:1], *paced[:1])))
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]

@@ -263,6 +263,14 @@ def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
 
 
+def test_of_medium_sums_over_boxes_what_comes_in_rounds_is_simulated_whatever_it_says() -> None:
+    trial = trial_of(two_boxes(full(4, 50.0), range(4)), "allreduce", 16 * MB, 16 * MB)
+    paced = [contender for contender in trial.contenders if trial.entry(contender).candidate.in_rounds]
+    estimates_us = [e.times_us.get(16 * MB, math.inf) for e in trial.scored]
+    assert min(trial.entry(each).times_us[16 * MB] for each in paced) > min(estimates_us)
+    assert any(trial.simulated_us(contender) for contender in paced)
+
+
 @pytest.mark.parametrize(("as_few", "boxed"), [(1.5, True), (1.0, False)])
 def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
