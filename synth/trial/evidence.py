@@ -33,6 +33,7 @@ from synth.workers import in_parallel
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
+#: Messages count as work once for every so many GPUs: the more there are, the more share links.
 _USUAL_RANKS = 8
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
 _LOWERING_WORK = 2
@@ -42,6 +43,7 @@ _EVERY_SIZE_WORK = 20_000
 _WORTH_A_PROCESS = 10_000
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
+#: Collectives whose result replaces what they are given, unless asked otherwise.
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
@@ -78,7 +80,8 @@ class Evidence:
         """the best schedule at each size"""
         self.contenders: list[Contender] = []
         self.work = 0
-        """what was planned so far, as `spend` counts it"""
+        """what was planned so far: messages of all programs that are simulated, times the sizes that they are simulated at, times
+        the links that they cross (what shares links is simulated together), and transfers of those that are made"""
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}

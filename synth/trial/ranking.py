@@ -14,6 +14,7 @@ from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK
 from synth.trial.shapes import NEAR_LEADER, Shapes
 
+#: What is estimated at no more than this, times the best, is worth a simulation.
 _PROMISING = 1.35
 #: The same where bandwidth alone counts: estimates err little there, and simulations take longest. (They err where every pair of
 #: ranks has but a few messages: links share these.)

@@ -11,10 +11,10 @@ from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 
-#: The best at a size that are tried in other shapes if they are this near the best, and these shapes:
-#: (channels of every path, instances).
+#: The best at a size that are tried in other shapes, if they are this near the best.
 _LEADERS = 2
 NEAR_LEADER = 1.05
+#: These shapes: (channels of every path, instances).
 _SHAPES = ((4, 1), (0, 2))
 #: The same where bandwidth alone counts: as many channels as that needs are there already.
 _LARGE_SHAPES = ((0, 2),)
@@ -22,6 +22,7 @@ _LARGE_SHAPES = ((0, 2),)
 #: behind the best with few.
 _LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
 _NEAR_LEADER_LL = 2.5
+#: And these where time is no matter.
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
@@ -35,8 +36,7 @@ _RIVAL_INSTANCES = (1, 4)
 _NEAR_RIVAL = 1.7
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
-#: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts, and this much work is
-#: enough.
+#: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts.
 _SHAPED_BYTES = 1 << 20
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02

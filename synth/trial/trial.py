@@ -19,21 +19,20 @@ from synth.trial.prices import Prices
 from synth.trial.ranking import Ranking
 from synth.trial.shapes import Shapes
 
-#: Candidates at one size that go to the simulator: this many, and of those only what is estimated within the factor of the best.
+#: Candidates at one size that go to the simulator at most.
 _MOST_AT_A_SIZE = 6
 #: So many times the fastest at a size is simulated at the sizes beside it.
 _MOST_SPREADS = 3
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
 _MOST_CHOICES = 4
-#: Messages of all programs that are simulated, times the sizes that they are simulated at, times the links that they cross (what
-#: shares links is simulated together), and transfers of those that are made. Messages count as often as there are so many GPUs:
-#: the more there are, the more share links.
+#: What all simulations may be as work (`Evidence.work`).
 _MOST_WORK = 400_000
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
 _OPENING_SHARE = 0.5
 #: Work that may go to shapes which are seldom best, each time, for one size and for many.
 _LITTLE_WORK = 100_000
 _LITTLE_WORK_OF_A_RANGE = 40_000
+#: The same for other shapes of what is promising, where latency counts.
 _SMALL_SHAPES_WORK = 40_000
 
 
