@@ -36,7 +36,7 @@ HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hier
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
 #: The same for what one rank sends or gets: boxes do not all do the same.
 CHAINS = {"hierarchy-chain": "ring", "hierarchy-two-trees": "two-trees", "hierarchy-fan": "direct"}
-_CHAINED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE})
+CHAINED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE})
 _FANNED = frozenset({CollectiveName.GATHER, CollectiveName.SCATTER})
 #: Ranks up to which a flow of what one rank sends or gets ends in seconds; it comes nearer to the limit than a fan of boxes.
 _MOST_FLOWN_RANKS = 128
@@ -236,7 +236,7 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     most = _FINEST_LARGE * instance.num_ranks
     finest = max((count for count in worthwhile if cuts[count].chunks <= most), default=worthwhile[0])
     # What one rank sends to all, or gets from all, gains little by cuts that take so many transfers.
-    transfers = MAX_TRANSFERS if instance.collective.name in _CHAINED else _MAX_FINE_TRANSFERS
+    transfers = MAX_TRANSFERS if instance.collective.name in CHAINED else _MAX_FINE_TRANSFERS
     finer = [
         count
         for count, cut in cuts.items()
@@ -321,7 +321,7 @@ def is_large(collective: Collective) -> bool:
     """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have, or one rank sends
     to so many, or gets from so many, that a flow takes minutes and more channels than there are.
     """
-    if collective.name in _HIERARCHICAL | _CHAINED:
+    if collective.name in _HIERARCHICAL | CHAINED:
         return collective.num_ranks * (collective.num_ranks - 1) > MAX_TRANSFERS
     if collective.name in _FANNED:
         return collective.num_ranks > _MOST_FLOWN_RANKS
@@ -394,7 +394,7 @@ def chained_candidates(
     if instance.collective.name in _FANNED and (strategy == "hierarchy" or is_large(instance.collective)):
         cuts = _across_cuts(instance, counts, buffer_bytes)
         return [Candidate("hierarchy-fan", count, buffer_bytes) for count in cuts]
-    if instance.collective.name not in _CHAINED:
+    if instance.collective.name not in CHAINED:
         return []
     ways = WAYS_OF_A_PLACE * boxes.size
     worth = {
@@ -461,11 +461,11 @@ def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: in
     if buffer_bytes <= _PACED_BEYOND_BYTES:
         (finest,) = worthwhile_counts(instance, counts, buffer_bytes, 1)
         return [Candidate(JOINT, finest, buffer_bytes)]
-    *_, half, finest = (counts[0], *worthwhile_counts(instance, counts, buffer_bytes, 2))
+    cuts = worthwhile_counts(instance, counts, buffer_bytes, 2)
+    listed = [Candidate(JOINT, count, buffer_bytes) for count in reversed(cuts)]
     top = max(_large_cuts(instance, counts, buffer_bytes))
-    paced = [Candidate(JOINT, count, buffer_bytes, LARGE_VIEW, in_rounds=True) for count in (top, half)]
-    listed = [Candidate(JOINT, count, buffer_bytes) for count in (finest, half)]
-    return list(dict.fromkeys((paced[0], *listed, paced[1])))
+    paced = Candidate(JOINT, top, buffer_bytes, LARGE_VIEW, in_rounds=True)
+    return list(dict.fromkeys((paced, *listed, replace(paced, count=cuts[0]))))
 
 
 def _coarse(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> int:

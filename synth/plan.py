@@ -12,6 +12,7 @@ from synth.bounds import Bound, bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
 from synth.candidates import (
+    CHAINED,
     CONNECTION_BOUND_BYTES,
     FINE,
     HIERARCHIES,
@@ -31,7 +32,7 @@ from synth.candidates import (
     worthwhile_counts,
 )
 from synth.chunks import chunk_counts, range_sizes
-from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.collective import SHARED, Collective, CollectiveName
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.paths import Path
@@ -53,7 +54,6 @@ _MOST_PACKED_RANKS = 32
 _FINER_RINGS = 4
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
-_VECTORS = ROOTED - SHARED
 #: The sums and copies of free roots follow one another, so their way is twice as long.
 _FINER_JOINT = 2
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
@@ -177,7 +177,7 @@ class Plan:
     def _at(self, position: int, sizes: Sequence[int]) -> list[Candidate]:
         request, size = self.request, sizes[position]
         low = size if request.single_size else request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self._counts(low, _FINER_TREES if request.collective in _VECTORS else 1)
+        counts = self._counts(low, _FINER_TREES if request.collective in CHAINED else 1)
         instance = self.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
@@ -186,7 +186,7 @@ class Plan:
             return boxed
         plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
         if size == sizes[-1]:
-            plan += self._joint(instance, self._counts(low, _FINER_JOINT), size)
+            plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         if request.strategy == "auto" and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
@@ -211,11 +211,11 @@ class Plan:
                 plan += largest_candidates(plan[0].strategy, instance, counts, size)
         return plan
 
-    def _joint(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
-        """What to solve at the largest size for an allreduce whose roots are free."""
+    def _joint(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
+        """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""
         if size <= LATENCY_BOUND_BYTES or self.request.strategy not in ("auto", "trees"):
             return []
-        joint = joint_candidates(instance, counts, size)
+        joint = joint_candidates(instance, self._counts(low_bytes, _FINER_JOINT), size)
         return joint if joint and self._roots_matter() else []
 
     def _roots_matter(self) -> bool:

@@ -181,6 +181,7 @@ class Evidence:
         return entry.times_us | entry.wide_us if contender.instances == entry.copies else entry.times_us
 
     def divides(self, entry: Scored, instances: int, size: int) -> bool:
+        """Whether runtimes would use a candidate in so many instances at a size: their chunks divide it."""
         if instances == (self.request.instances or 1):
             return True
         collective = entry.solution.collective
@@ -212,9 +213,11 @@ class Evidence:
         )
 
     def is_near(self, size: int) -> bool:
+        """Whether what was simulated at a size is as near to the limit as is worth several times the work."""
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
 
     def may_close(self, size: int) -> bool:
+        """Whether a candidate may come so near to the limit that the search ends."""
         return any(self.may_be_near(entry, size) for entry in self.scored)
 
     def may_be_near(self, entry: Scored, size: int) -> bool:
@@ -222,22 +225,22 @@ class Evidence:
         estimate_us = entry.times_us.get(size, math.inf)
         return self._goal.may_be_met(size, estimate_us, said=entry.candidate.in_rounds)
 
-    def spend(self, plan: Runs, contender: Contender, size: int, most: float) -> int:
+    def spend(self, runs: Runs, contender: Contender, size: int, most: float) -> int:
         """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
         effort = self.effort(contender.position)
         work = effort.crossings  # equal instances are simulated for one
-        if contender not in plan and contender not in self._algos:
+        if contender not in runs and contender not in self._algos:
             work += _LOWERING_WORK * max(effort.transfers, contender.instances * effort.sends)
         if self.work + work > most or size in self._times.get(contender, {}):
             return 0
         self.work += work
-        plan.setdefault(contender, []).append(size)
+        runs.setdefault(contender, []).append(size)
         return work
 
-    def carry_out(self, plan: Runs, *, may_end: bool = False) -> None:
+    def carry_out(self, runs: Runs, *, may_end: bool = False) -> None:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
         tasks: list[tuple[Contender, list[int]]] = []
-        for contender, sizes in plan.items():
+        for contender, sizes in runs.items():
             made = contender in self._algos
             tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
         jobs = self.request.jobs if self.work > _WORTH_A_PROCESS else 1

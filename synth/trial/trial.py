@@ -126,15 +126,15 @@ class Trial(Evidence):
         halved = {replace(contender, instances=contender.instances // 2): coarse[contender] for contender in refused}
         self.carry_out(halved, may_end=True)
         self.shapes.wide.update(coarse, halved)
-        plan: Runs = {}
+        runs: Runs = {}
         for size in self.plan.looked_at:
             for leader in self.shapes.leaders(size) if not self.is_closed(size) else ():
                 if not self.ranking.is_worth_it(leader, size):
                     continue
                 most = _MOST_WORK if self.shapes.matter(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self.shapes.of(leader, size):
-                    self.shapes_work += self.spend(plan, shaped, size, most)
-        self.carry_out(plan, may_end=True)
+                    self.shapes_work += self.spend(runs, shaped, size, most)
+        self.carry_out(runs, may_end=True)
         self.carry_out(self._planned(self.shapes.further), may_end=True)
         for shapes in (self.shapes.rivals, self.shapes.rivals_beside) if self.rivals_apart else ():
             self.carry_out(self._planned(shapes, _MOST_WORK), may_end=True)
@@ -145,15 +145,15 @@ class Trial(Evidence):
         """The shapes of every size that nothing has closed yet, the largest first, as far as so much work goes (None: a little),
         which is not taken from that of others.
         """
-        plan: Runs = {}
+        runs: Runs = {}
         before = self.work
         most = before + (work or (_LITTLE_WORK if self.request.single_size else _LITTLE_WORK_OF_A_RANGE))
         for size in reversed(self.plan.looked_at):
             for contender in shapes(size) if not self.is_closed(size) else ():
                 if self.ranking.is_worth_it(contender, size):
-                    self.spend(plan, contender, size, most)
+                    self.spend(runs, contender, size, most)
         self.work = before
-        return plan
+        return runs
 
     def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:
         """Simulate the chosen over their own segments and a size beyond on either side, and note them as `known` there; whether
