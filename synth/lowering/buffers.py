@@ -74,13 +74,15 @@ class Layout:
         return None if offset is None else self.canonical(rank, Slot(Buffer.OUTPUT, offset))
 
 
-def own_copies(layout: Layout, messages: list[Message]) -> dict[int, list[tuple[int, Slot, Slot]]]:
-    """By rank, (chunk, from, to) of chunks that no message brings where they have to end and that are not there yet."""
-    brought = {(message.dst, chunk) for message in messages for chunk in message.chunks}
+def own_copies(layout: Layout, messages: list[Message], ranks: int) -> dict[int, list[tuple[int, Slot, Slot]]]:
+    """For the first `ranks` ranks, (chunk, from, to) of chunks that no message brings where they have to end and that are not there
+    yet.
+    """
+    brought = {(message.received.rank, chunk) for message in messages for chunk in message.received.chunks}
     copies: dict[int, list[tuple[int, Slot, Slot]]] = {}
     for chunk in range(layout.collective.num_chunk_ids):
         for rank in sorted(layout.collective.destinations(chunk)):
-            if (rank, chunk) in brought:
+            if rank >= ranks or (rank, chunk) in brought:
                 continue
             here, there = layout.source(rank, chunk), layout.destination(rank, chunk)
             if here is None or there is None:

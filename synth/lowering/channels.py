@@ -15,7 +15,7 @@ from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.interpreted import channels_needed
 from synth.ir import Schedule, Send
-from synth.lowering.messages import Message
+from synth.lowering.messages import End, Message
 from synth.lowering.options import MAX_CHANNELS, LoweringOptions
 
 
@@ -84,19 +84,9 @@ def deal_messages(
     chosen = _choose_channels(instance, sends, numbering)
     messages: list[Message] = []
     for send, channel in zip(sends, chosen, strict=True):
-        path = instance.paths[send.path]
-        messages.append(
-            Message(
-                index=len(messages),
-                chunks=tuple(sorted(send.chunks)),
-                src=path.src,
-                dst=path.dst,
-                channel=channel,
-                reduce=send.reduce,
-                start_us=send.start_us,
-                arrive_us=send.arrive_us,
-            )
-        )
+        path, chunks = instance.paths[send.path], tuple(sorted(send.chunks))
+        ends = End(path.src, path.dst, chunks), End(path.dst, path.src, chunks)
+        messages.append(Message(len(messages), *ends, channel, send.reduce, send.start_us, send.arrive_us))
     return messages, numbering.width
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from synth.lowering.messages import Connection
 from synth.lowering.operations import Operation
 from synth.lowering.threadblocks import Owner, Program
+from synth.lowering.turns import Turns
 
 Waits = dict[tuple[int, int], tuple[tuple[int, int], ...]]
 #: What a threadblock waits for: a push or pop on a connection, or the end of an operation of a rank.
@@ -28,6 +29,7 @@ class _Run:
     waits: list[Waits]
     chunks: int
     """of a transfer"""
+    turns: Turns
     at: dict[Owner, tuple[int, int]] = field(default_factory=dict)
     """by threadblock its next operation, and the transfers of it that are done"""
     pushed: Counter[Connection] = field(default_factory=Counter)
@@ -52,7 +54,7 @@ class _Run:
 
     def _advance(self, owner: Owner) -> tuple[_Cause | None, set[_Cause]]:
         number, transfer = self.at.get(owner, (0, 0))
-        program, here = self.blocks[owner], _Ends(_inbound(owner), _outbound(owner), self.waits[owner.rank])
+        program, here = self.blocks[owner], _Ends(*_connections(owner, self.turns), self.waits[owner.rank])
         events: set[_Cause] = set()
         cause: _Cause | None = None
         while number < len(program):
@@ -95,29 +97,31 @@ class _Ends(NamedTuple):
     waits: Waits
 
 
-def _inbound(owner: Owner) -> Connection:
-    return Connection(owner.lane.recv, owner.rank, owner.lane.channel)
+def _connections(owner: Owner, turns: Turns) -> tuple[Connection, Connection]:
+    """Where a threadblock receives and where it sends."""
+    rank, (channel, recv, send) = owner
+    return turns.home(recv, rank, channel), Connection(rank, send, channel)
 
 
-def _outbound(owner: Owner) -> Connection:
-    return Connection(owner.rank, owner.lane.send, owner.lane.channel)
-
-
-def find_splits(programs: list[Program], waits: list[Waits], capacity: int, chunks: int = 1) -> frozenset[Owner] | None:
+def find_splits(
+    programs: list[Program], waits: list[Waits], capacity: int, chunks: int = 1, turns: Turns | None = None
+) -> frozenset[Owner] | None:
     """Threadblocks whose receives and sends must be parted so that nothing waits in a circle; empty where nothing does.
 
     A connection holds `capacity` transfers of so many `chunks` or, of smaller buffers, of more. One of every circle is named, the
-    first that both receives and sends; None where a circle has no such threadblock.
+    first that both receives and sends; None where a circle has no such threadblock. With `turns`, `programs` and `waits` are
+    those of the first box, which stands for all: they come equally far.
     """
+    turns = turns or Turns(len(programs), len(programs))
     blocks = {Owner(rank, lane): ops for rank, program in enumerate(programs) for lane, ops in program.items()}
     for each in _transfer_sizes(blocks, chunks):
-        if stuck := _Run(capacity, blocks, waits, each).run():
+        if stuck := _Run(capacity, blocks, waits, each, turns).run():
             break
     else:
         return frozenset()
     home = {(owner.rank, op.position): owner for owner, ops in blocks.items() for op in ops}
-    senders = {_outbound(owner): owner for owner in blocks if owner.lane.send >= 0}
-    receivers = {_inbound(owner): owner for owner in blocks if owner.lane.recv >= 0}
+    senders = {_connections(owner, turns)[1]: owner for owner in blocks if owner.lane.send >= 0}
+    receivers = {_connections(owner, turns)[0]: owner for owner in blocks if owner.lane.recv >= 0}
     awaited: dict[Owner, Owner] = {}
     for owner, (word, what) in stuck.items():
         if isinstance(what, Connection):

@@ -7,7 +7,7 @@ of a share of c chunks is part j c + k of c N, so chunks that lie together in th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from msccl_xml.limits import coll_spelling
@@ -20,6 +20,7 @@ from synth.lowering.deadlock import Waits
 from synth.lowering.operations import Lane, Operation
 from synth.lowering.options import LoweringOptions
 from synth.lowering.threadblocks import Program
+from synth.lowering.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,16 @@ def make_target(collective: Collective, topology_name: str, options: LoweringOpt
     )
 
 
-def emit(target: Target, programs: list[Program], waits: list[Waits], width: int, options: LoweringOptions) -> Algo:
-    """The document; `programs` and `waits` of one instance by rank, on `width` channels. Every rank gets a threadblock, if only a
-    harmless one.
+def emit(
+    target: Target, programs: list[Program], waits: list[Waits], width: int, options: LoweringOptions, turns: Turns
+) -> Algo:
+    """The document; `programs` and `waits` of one instance by rank of the first box, on `width` channels. Every rank gets a
+    threadblock, if only a harmless one.
     """
-    gpus = tuple(_gpu(target, rank, programs[rank], waits[rank], width, options) for rank in range(len(programs)))
+    first = [_gpu(target, rank, programs[rank], waits[rank], width, options) for rank in range(turns.size)]
+    gpus = [
+        gpu for box in range(turns.boxes) for gpu in _turned(first, target.collective, options.instances, turns, box)
+    ]
     channels = [tb.channel for gpu in gpus for tb in gpu.threadblocks]
     return Algo(
         name=target.name,
@@ -68,13 +74,43 @@ def emit(target: Target, programs: list[Program], waits: list[Waits], width: int
         ngpus=target.collective.num_ranks,
         nchannels=1 + max(channels),
         nchunksperloop=target.collective.chunks * options.instances,
-        gpus=gpus,
+        gpus=tuple(gpus),
         inplace=target.inplace,
         outofplace=target.outofplace,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         extra=group_attribute(target.collective.group),
     )
+
+
+def _turned(first: list[Gpu], collective: Collective, instances: int, turns: Turns, box: int) -> list[Gpu]:
+    """What the first box's GPUs do, done by another `box`: with its own peers, and its own part of buffers that hold the vector."""
+    if box == 0:
+        return first
+    # Shares of ranks hold the parts of all instances; where ranks have no shares, each instance's part is a vector of its own.
+    whole = collective.chunks * instances
+    vector = whole if collective.per_rank < collective.chunks else collective.chunks
+    shift = box * turns.shift(vector)
+    moved = [start + (place + shift) % vector for start in range(0, whole, vector) for place in range(vector)]
+    moved.append(-1)  # at the end, for steps that have no memory there: their offset is -1
+    gpus = []
+    for gpu in first:
+        lengths = ((Buffer.INPUT, gpu.input_chunks), (Buffer.OUTPUT, gpu.output_chunks))
+        moving = {buffer: moved for buffer, length in lengths if length == whole}
+        blocks = tuple(_turned_threadblock(tb, moving, box * turns.size, turns.ranks) for tb in gpu.threadblocks)
+        gpus.append(replace(gpu, id=gpu.id + box * turns.size, threadblocks=blocks))
+    return gpus
+
+
+def _turned_threadblock(tb: Threadblock, moving: dict[Buffer, list[int]], by: int, ranks: int) -> Threadblock:
+    """With peers so many ranks on; `moving`: where offsets of these buffers go."""
+    steps = []
+    for kind, src, src_offset, dst, dst_offset, count, depid, deps, hasdep in tb.steps:
+        here = moving[src][src_offset] if src in moving else src_offset
+        there = moving[dst][dst_offset] if dst in moving else dst_offset
+        steps.append(Step(kind, src, here, dst, there, count, depid, deps, hasdep))
+    send, recv = ((peer + by) % ranks if peer >= 0 else peer for peer in (tb.send, tb.recv))
+    return replace(tb, send=send, recv=recv, steps=tuple(steps))
 
 
 def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, options: LoweringOptions) -> Gpu:

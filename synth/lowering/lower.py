@@ -1,10 +1,10 @@
 """Lowering: from a schedule to the program of every threadblock, an `Algo`.
 
-The order of things: channels for every path and message (channels.py), one global order of pushes and pops (order.py),
-a place for every chunk (storage.py; sums.py for runtimes without fused steps), operations (operations.py), threadblocks
-with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a check against deadlock that splits threadblocks
-where needed (deadlock.py), the document (emit.py). What does not fit the limits is tried again with other numbers of
-channels.
+The order of things: channels for every path and message (channels.py), the first of boxes that do the same (turns.py), one
+global order of pushes and pops (order.py), a place for every chunk (storage.py; sums.py for runtimes without fused steps),
+operations (operations.py), threadblocks with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a check
+against deadlock that splits threadblocks where needed (deadlock.py), the document, turned for the other boxes (emit.py).
+What does not fit the limits is tried again with other numbers of channels.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from synth.lowering.order import global_order, order_as_sent
 from synth.lowering.storage import place_chunks
 from synth.lowering.sums import plan_sums
 from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
+from synth.lowering.turns import Turns, boxes_first
 
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
 #: try, and nops and cuts make the estimate a little short.
@@ -48,10 +49,11 @@ _SMALLER_BUFFERS = 4
 
 @dataclass(frozen=True)
 class _Draft:
-    """Programs and waits of one instance by rank, on `width` channels, before they are written out. One with more threadblocks than
-    are allowed, which nobody takes, has no waits.
+    """Programs and waits of one instance by rank of the first box, on `width` channels, before they are written out. One with more
+    threadblocks than are allowed, which nobody takes, has no waits.
     """
 
+    turns: Turns
     programs: list[Program]
     waits: list[Waits]
     width: int
@@ -112,7 +114,7 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     needed = channels_per_path(instance, schedule, options)
     foreseen = _foreseen(problem, needed)
     draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
-    algo = emit(problem.target, draft.programs, draft.waits, draft.width, options)
+    algo = emit(problem.target, draft.programs, draft.waits, draft.width, options, draft.turns)
     problems = check_limits(algo, options.runtime, full_ops=False)
     if problems:
         raise _beyond(options, problems[0])
@@ -240,14 +242,15 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
 def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     """Channels of every path, more of them where a threadblock that serves it has too many steps."""
     factor: dict[tuple[int, int], int] = {}
+    home = draft.turns.home
     for rank, lane, steps in draft.lanes:
         need = ceil(steps / problem.options.steps)
-        for pair in ((rank, lane.send), (lane.recv, rank)):
+        for pair in ((rank, lane.send), home(lane.recv, rank, 0)[:2]):
             factor[pair] = max(factor.get(pair, 1), need)
     messages = Counter(send.path for send in problem.schedule.sends)
     paths = problem.instance.paths
     return {
-        path: max(count, min(count * factor.get((paths[path].src, paths[path].dst), 1), messages[path]))
+        path: max(count, min(count * factor.get(home(paths[path].src, paths[path].dst, 0)[:2], 1), messages[path]))
         for path, count in draft.parallel.items()
     }
 
@@ -256,17 +259,18 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     """The whole program with the given channels, whatever limits it breaks; free of deadlock."""
     options = problem.options
     messages, width = deal_messages(problem.instance, problem.schedule, options, parallel)
-    timed = global_order(messages, options.capacity)
-    for order in (timed, order_as_sent(timed)):
-        sums = {} if options.fuses else plan_sums(problem.layouts, messages, order)
-        cooling = options.capacity if options.reuses_scratch else len(order.events)
-        storage = place_chunks(problem.layout, messages, order, cooling, sums)
-        operations = list_operations(problem.layout, messages, order, storage, width)
-        if not options.fuses:
-            operations = [part_sums(own, storage.total) for own in operations]
-        assigned = _assign_threadblocks(problem, operations, pack)
-        if assigned is not None:
-            return _Draft(*assigned, width, options.instances, parallel, pack)
+    for turns, own in boxes_first(problem.instance.collective, messages):
+        timed = global_order(own, options.capacity)
+        for order in (timed, order_as_sent(timed)) if turns.boxes == 1 else (timed,):
+            sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
+            cooling = options.capacity if options.reuses_scratch else len(order.events)
+            storage = place_chunks(problem.layout, own, order, cooling, sums)
+            operations = list_operations(problem.layout, own, order, storage, width, turns.size)
+            if not options.fuses:
+                operations = [part_sums(each, storage.total) for each in operations]
+            assigned = _assign_threadblocks(problem, operations, turns, pack)
+            if assigned is not None:
+                return _Draft(turns, *assigned, width, options.instances, parallel, pack)
     raise CheckError("lowering", "threadblocks wait for each other in every order")
 
 
@@ -282,11 +286,12 @@ def _fewest_of_a_transfer(problem: _Problem) -> int:
 
 
 def _assign_threadblocks(
-    problem: _Problem, operations: list[list[Operation]], pack: bool
+    problem: _Problem, operations: list[list[Operation]], turns: Turns, pack: bool
 ) -> tuple[list[Program], list[Waits]] | None:
     """Programs and waits by rank: receives and sends joined as far as that keeps them from waiting in a circle.
 
-    None where they do so even apart. Once there are too many threadblocks nothing more is looked at.
+    None where they do so even apart, and where several boxes would all have to part some: of all together, one may be enough. Once
+    there are too many threadblocks nothing more is looked at.
     """
     most = problem.options.threadblocks // problem.options.instances
     capacity, chunks = problem.options.capacity, _fewest_of_a_transfer(problem)
@@ -304,8 +309,8 @@ def _assign_threadblocks(
             return programs, [{} for _ in programs]
         for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)
-        splits = find_splits(programs, waits, capacity, chunks)
-        if splits is None:
+        splits = find_splits(programs, waits, capacity, chunks, turns)
+        if splits is None or (splits and turns.boxes > 1):
             return None
         apart |= splits
         stale = {owner.rank for owner in splits}

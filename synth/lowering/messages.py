@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -14,14 +13,24 @@ class Connection(NamedTuple):
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One send; `index` is its place in order of start, `chunks` are in rising order."""
+class End(NamedTuple):
+    """A message as the rank at one of its ends names it: itself, the rank at the other end, and the chunks in rising order."""
 
-    index: int
+    rank: int
+    peer: int
     chunks: tuple[int, ...]
-    src: int
-    dst: int
+
+
+class Message(NamedTuple):
+    """One send; `index` is its place in order of start.
+
+    Both ends name the same ranks and chunks, unless it stands for its images in all boxes (turns.py): then each end names what its
+    own box has to do with. A tuple, as schedules have tens of thousands.
+    """
+
+    index: int  # type: ignore[assignment]  # a message is never asked where it holds a value
+    sent: End
+    received: End
     channel: int
     reduce: bool
     start_us: float
@@ -29,7 +38,8 @@ class Message:
 
     @property
     def connection(self) -> Connection:
-        return Connection(self.src, self.dst, self.channel)
+        """As the sender names it."""
+        return Connection(self.sent.rank, self.sent.peer, self.channel)
 
 
 def arrivals_before(messages: list[Message]) -> list[tuple[int, ...]]:
@@ -38,13 +48,15 @@ def arrivals_before(messages: list[Message]) -> list[tuple[int, ...]]:
     reduces: dict[tuple[int, int], list[int]] = {}
     for message in messages:
         table = reduces if message.reduce else copies
-        for chunk in message.chunks:
-            table.setdefault((message.dst, chunk), []).append(message.index)
+        rank, _, chunks = message.received
+        for chunk in chunks:
+            table.setdefault((rank, chunk), []).append(message.index)
     result = []
     for message in messages:
         before: set[int] = set()
-        for chunk in message.chunks:
-            here = (message.src, chunk)
+        rank, _, chunks = message.sent
+        for chunk in chunks:
+            here = (rank, chunk)
             brought = [] if message.reduce else copies.get(here, [])
             before.update(brought or reduces.get(here, []))
         result.append(tuple(sorted(before)))

@@ -69,37 +69,39 @@ class Operation:
 
 
 def list_operations(
-    layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int
+    layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int, ranks: int
 ) -> list[list[Operation]]:
-    """By rank, all operations in order of position; `width` is how many channels there are."""
-    table: list[list[Operation]] = [[] for _ in range(layout.collective.num_ranks)]
+    """All operations of each of the first `ranks` ranks in order of position; `width` is how many channels there are."""
+    table: list[list[Operation]] = [[] for _ in range(ranks)]
     for message in messages:
-        for place, chunks in enumerate(_pieces(layout, message, storage)):
-            piece = (message.index, place)
-            table[message.src].append(_push(message, piece, chunks, order, storage))
-            table[message.dst].append(_pop(message, piece, chunks, order, storage))
-    for rank, copies in own_copies(layout, messages).items():
+        first = 0
+        for place, count in enumerate(_pieces(layout, message, storage)):
+            piece, part = (message.index, place), slice(first, first + count)
+            table[message.sent.rank].append(_push(message, piece, message.sent.chunks[part], order, storage))
+            table[message.received.rank].append(_pop(message, piece, message.received.chunks[part], order, storage))
+            first += count
+    for rank, copies in own_copies(layout, messages, ranks).items():
         table[rank] += _copies(layout, rank, copies, width, len(order.events))
     for operations in table:
         operations.sort(key=lambda operation: operation.position)
     return table
 
 
-def _pieces(layout: Layout, message: Message, storage: Storage) -> list[tuple[int, ...]]:
-    """Cut the message where an address on either side does not go on, where adding ends or begins, or a step would be too long."""
-    tables = [storage.read, storage.write, storage.local, storage.total]
-    pieces: list[list[int]] = []
-    for chunk in message.chunks:
-        last = pieces[-1][-1] if pieces else None
-        if (
-            last is not None
-            and len(pieces[-1]) < MAX_COUNT
-            and all(_goes_on(layout, table, (message.index, last), (message.index, chunk)) for table in tables)
+def _pieces(layout: Layout, message: Message, storage: Storage) -> list[int]:
+    """Chunks of each piece of the message: cut where an address at either end does not go on, where adding ends or begins, or a step
+    would be too long.
+    """
+    pieces = [1]
+    sides = [(storage.read, message.sent), *((table, message.received) for table in storage.at_receiver)]
+    for place in range(1, len(message.sent.chunks)):
+        if pieces[-1] < MAX_COUNT and all(
+            _goes_on(layout, table, (message.index, end.chunks[place - 1]), (message.index, end.chunks[place]))
+            for table, end in sides
         ):
-            pieces[-1].append(chunk)
+            pieces[-1] += 1
         else:
-            pieces.append([chunk])
-    return [tuple(piece) for piece in pieces]
+            pieces.append(1)
+    return pieces
 
 
 def _goes_on(
@@ -115,11 +117,11 @@ def _push(
     message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
 ) -> Operation:
     return Operation(
-        rank=message.src,
+        rank=message.sent.rank,
         position=(order.push_at[message.index], piece[1]),
         type=StepType.SEND,
         chunks=chunks,
-        lane=Lane(message.channel, -1, message.dst),
+        lane=Lane(message.channel, -1, message.sent.peer),
         src=storage.read[message.index, chunks[0]],
         pushes=piece,
     )
@@ -130,11 +132,11 @@ def _pop(
 ) -> Operation:
     local = storage.local.get((message.index, chunks[0]))
     return Operation(
-        rank=message.dst,
+        rank=message.received.rank,
         position=(order.pop_at[message.index], piece[1]),
         type=StepType.RECV if local is None else StepType.RECV_REDUCE_COPY,
         chunks=chunks,
-        lane=Lane(message.channel, message.src, -1),
+        lane=Lane(message.channel, message.received.peer, -1),
         src=local,
         dst=storage.write[message.index, chunks[0]],
         pops=piece,

@@ -89,11 +89,11 @@ def _edges(messages: list[Message], capacity: int) -> list[tuple[int, int]]:
 
 def _capacity_edges(queue: list[Message], capacity: int) -> list[tuple[int, int]]:
     """The last transfer of a push needs the slot of the transfer `capacity` before it, unless that is its own."""
-    owner = [message.index for message in queue for _ in message.chunks]
+    owner = [message.index for message in queue for _ in message.sent.chunks]
     edges = []
     end = 0
     for message in queue:
-        end += len(message.chunks)
+        end += len(message.sent.chunks)
         freed = end - 1 - capacity
         if freed >= 0 and owner[freed] != message.index:
             edges.append((2 * owner[freed] + 1, 2 * message.index))

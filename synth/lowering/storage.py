@@ -65,7 +65,7 @@ class ScratchPool:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Slots by (message index, chunk)."""
+    """Slots by (message index, chunk as the rank names it that has the slot)."""
 
     read: dict[tuple[int, int], Slot] = field(default_factory=dict)
     """where a push reads"""
@@ -75,6 +75,11 @@ class Storage:
     """where a reducing pop finds the rank's own value; not there for the first contribution to a relay, which has none"""
     total: dict[tuple[int, int], Slot] = field(default_factory=dict)
     """where it leaves the sum"""
+
+    @property
+    def at_receiver(self) -> tuple[dict[tuple[int, int], Slot], ...]:
+        """All but what pushes read."""
+        return self.write, self.local, self.total
 
 
 @dataclass(slots=True)
@@ -99,35 +104,37 @@ class _Walk:
         Room made this early has been free before the message starts. So a receive never waits for what may come after
         the send, which may itself wait for the receive to begin, where the message is longer than the connection holds.
         """
-        for chunk in message.chunks:
-            self.storage.read[message.index, chunk] = self._value(message.src, chunk)
+        src, _, chunks = message.sent
+        for chunk in chunks:
+            self.storage.read[message.index, chunk] = self._value(src, chunk)
+        dst, _, arriving = message.received
         homeless = []
-        for chunk in message.chunks:
+        for chunk in arriving:
             home = self._home(message, chunk)
             if home is None:
                 homeless.append(chunk)
             else:
                 self.storage.write[message.index, chunk] = home
         if homeless:
-            pool = self.pools.setdefault(message.dst, ScratchPool(self.cooling))
-            start = pool.allocate(len(homeless), self.clock[message.dst])
+            pool = self.pools.setdefault(dst, ScratchPool(self.cooling))
+            start = pool.allocate(len(homeless), self.clock[dst])
             for place, chunk in enumerate(homeless):
                 slot = self.storage.write[message.index, chunk] = Slot(Buffer.SCRATCH, start + place)
-                self.home[message.dst, chunk] = slot
-        self.clock[message.src] += 1
-        for chunk in message.chunks:
-            if message.reduce or self.last_use[message.src, chunk] == now:
-                self._free(message.src, self.held.get((message.src, chunk)))
+                self.home[dst, chunk] = slot
+        self.clock[src] += 1
+        for chunk in chunks:
+            if message.reduce or self.last_use[src, chunk] == now:
+                self._free(src, self.held.get((src, chunk)))
             if message.reduce:
                 # What comes back to a relay is another value, which lies wherever there is room then.
-                self.held.pop((message.src, chunk), None)
-                self.home.pop((message.src, chunk), None)
+                self.held.pop((src, chunk), None)
+                self.home.pop((src, chunk), None)
 
     def pop(self, message: Message, now: int) -> None:
         """A message arrives: it is stored, or added to what the rank has."""
-        rank = message.dst
+        rank, _, chunks = message.received
         self.clock[rank] += 1
-        for chunk in message.chunks:
+        for chunk in chunks:
             key = message.index, chunk
             there = self.storage.write[key]
             if message.reduce and self._has(rank, chunk):
@@ -144,10 +151,11 @@ class _Walk:
         """Where a message's chunk is stored; None: in scratch that it has still to be given."""
         if self.sums.get((message.index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT):
             return None
-        return self.layout.destination(message.dst, chunk) or self.home.get((message.dst, chunk))
+        rank = message.received.rank
+        return self.layout.destination(rank, chunk) or self.home.get((rank, chunk))
 
     def _total(self, message: Message, chunk: int) -> Slot:
-        there = self.layout.destination(message.dst, chunk)
+        there = self.layout.destination(message.received.rank, chunk)
         onto = there is not None and self.sums.get((message.index, chunk)) is Sum.ONTO_RESULT
         return there if onto and there is not None else self.storage.write[message.index, chunk]
 
@@ -176,9 +184,9 @@ def place_chunks(
     """
     last_use: dict[tuple[int, int], int] = {}
     for place, (index, pop) in enumerate(order.events):
-        message = messages[index]
-        for chunk in message.chunks:
-            last_use[message.dst if pop else message.src, chunk] = place
+        rank, _, chunks = messages[index].received if pop else messages[index].sent
+        for chunk in chunks:
+            last_use[rank, chunk] = place
     walk = _Walk(layout, cooling, last_use, sums)
     for place, (index, pop) in enumerate(order.events):
         (walk.pop if pop else walk.push)(messages[index], place)

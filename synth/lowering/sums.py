@@ -29,11 +29,16 @@ def plan_sums(layouts: Sequence[Layout], messages: list[Message], order: Order) 
     What a rank sends on is summed up in scratch, which is nobody's buffer. What ends on the rank is written to its
     output by the last contribution; the only one there is, where the input lies there too, is added to a copy of that.
     """
-    copied = {(message.dst, chunk) for message in messages if not message.reduce for chunk in message.chunks}
+    copied = {
+        (message.received.rank, chunk)
+        for message in messages
+        if not message.reduce
+        for chunk in message.received.chunks
+    }
     contributions: dict[tuple[int, int], list[int]] = defaultdict(list)
     for message in sorted(messages, key=lambda message: order.pop_at[message.index]):
-        for chunk in message.chunks if message.reduce else ():
-            contributions[message.dst, chunk].append(message.index)
+        for chunk in message.received.chunks if message.reduce else ():
+            contributions[message.received.rank, chunk].append(message.index)
     plan: dict[tuple[int, int], Sum] = {}
     for (rank, chunk), indices in contributions.items():
         source, there = layouts[0].source(rank, chunk), layouts[0].destination(rank, chunk)

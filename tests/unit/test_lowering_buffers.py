@@ -117,7 +117,7 @@ def test_instances_do_the_same_with_their_part_of_every_share(name: str) -> None
 
 
 def _nothing(instance: Instance) -> dict[int, list[tuple[int, Slot, Slot]]]:
-    return own_copies(Layout(instance.collective, True), [])
+    return own_copies(Layout(instance.collective, True), [], instance.num_ranks)
 
 
 def test_a_rank_with_its_result_in_place_copies_nothing_but_has_a_threadblock() -> None:

@@ -15,6 +15,7 @@ from synth.lowering import LoweringOptions, lower
 from synth.lowering.buffers import Layout, Slot
 from synth.lowering.deadlock import find_splits
 from synth.lowering.dependences import find_waits
+from synth.lowering.messages import End
 from synth.lowering.messages import Message as Hop
 from synth.lowering.operations import Lane, Operation
 from synth.lowering.order import global_order, order_as_sent
@@ -225,7 +226,7 @@ def test_waits_that_others_imply_are_left_out() -> None:
 
 
 def _hop(index: int, src: int, dst: int, start: float, arrive: float) -> Hop:
-    return Hop(index, (index,), src, dst, 0, False, start, arrive)
+    return Hop(index, End(src, dst, (index,)), End(dst, src, (index,)), 0, False, start, arrive)
 
 
 def test_pushes_and_pops_stand_at_their_times_as_far_as_slots_allow() -> None:
