@@ -26,57 +26,22 @@ class StepType(StrEnum):
     REDUCE = "re"
     NOP = "nop"
 
-    @property
-    def sends(self) -> bool:
-        """Whether the step pushes a message on its threadblock's send connection."""
-        return self in _SENDS
-
-    @property
-    def receives(self) -> bool:
-        """Whether the step pops a message from its threadblock's receive connection."""
-        return self in _RECEIVES
-
-    @property
-    def reads_src(self) -> bool:
-        """Whether the step reads its local source chunks."""
-        return self in _READS_SRC
-
-    @property
-    def writes_dst(self) -> bool:
-        """Whether the step writes its local destination chunks."""
-        return self in _WRITES_DST
+    # What a step does is asked for each of a hundred thousand steps several times: known from the start, and not looked up.
+    sends: bool
+    """Whether the step pushes a message on its threadblock's send connection."""
+    receives: bool
+    """Whether the step pops a message from its threadblock's receive connection."""
+    reads_src: bool
+    """Whether the step reads its local source chunks."""
+    writes_dst: bool
+    """Whether the step writes its local destination chunks."""
 
 
-_SENDS = frozenset({StepType.SEND, StepType.RECV_COPY_SEND, StepType.RECV_REDUCE_SEND, StepType.RECV_REDUCE_COPY_SEND})
-_RECEIVES = frozenset(
-    {
-        StepType.RECV,
-        StepType.RECV_COPY_SEND,
-        StepType.RECV_REDUCE_SEND,
-        StepType.RECV_REDUCE_COPY,
-        StepType.RECV_REDUCE_COPY_SEND,
-    }
-)
-_READS_SRC = frozenset(
-    {
-        StepType.SEND,
-        StepType.RECV_REDUCE_SEND,
-        StepType.RECV_REDUCE_COPY,
-        StepType.RECV_REDUCE_COPY_SEND,
-        StepType.COPY,
-        StepType.REDUCE,
-    }
-)
-_WRITES_DST = frozenset(
-    {
-        StepType.RECV,
-        StepType.RECV_COPY_SEND,
-        StepType.RECV_REDUCE_COPY,
-        StepType.RECV_REDUCE_COPY_SEND,
-        StepType.COPY,
-        StepType.REDUCE,
-    }
-)
+for _type in StepType:
+    _type.sends = _type in ("s", "rcs", "rrs", "rrcs")
+    _type.receives = _type in ("r", "rcs", "rrs", "rrc", "rrcs")
+    _type.reads_src = _type in ("s", "rrs", "rrc", "rrcs", "cpy", "re")
+    _type.writes_dst = _type in ("r", "rcs", "rrc", "rrcs", "cpy", "re")
 
 
 class Buffer(StrEnum):

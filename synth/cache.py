@@ -152,7 +152,7 @@ def _file_plan(fields: dict[str, Any], request: Request) -> FilePlan:
     shares = ranks if request.collective in SHARED else 1
     chunks = fields["chunks_per_rank"] * fields["instances"] * shares
     collective = Collective(CollectiveName(request.collective), ranks, chunks, request.actual_root, request.group)
-    verify_algo(algo, collective, runtime=request.runtime)
+    verify_algo(algo, collective, runtime=request.runtime, jobs=request.jobs)
     return FilePlan(algo=algo, **fields)
 
 

@@ -78,8 +78,9 @@ def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan
     ranges = _covered(request, trial.sizes, segments)
     files = [_file(request, trial, *each) for each in zip(chosen, ranges, strict=True)]
     trial.ledger.enter("verify")
+    alone = request.jobs if len(files) == 1 else 1
     claims = [
-        _Claim(file.algo, trial.computed(contender), request.runtime)
+        _Claim(file.algo, trial.computed(contender), request.runtime, alone)
         for file, contender in zip(files, chosen, strict=True)
     ]
     for number, _ in enumerate(in_parallel(request.jobs, _verify, claims, range(len(claims))), 1):
@@ -88,16 +89,18 @@ def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan
 
 
 class _Claim(NamedTuple):
-    """A file, what it says that it computes, and the runtime that is to load it."""
+    """A file, what it says that it computes, the runtime that is to load it, and how many processes may look at it."""
 
     algo: Algo
     collective: Collective
     runtime: str
+    jobs: int
 
 
 def _verify(claims: Sequence[_Claim], number: int) -> None:
     """VerifyError unless the file does what is claimed: in whichever process."""
-    verify_algo(claims[number].algo, claims[number].collective, runtime=claims[number].runtime)
+    claim = claims[number]
+    verify_algo(claim.algo, claim.collective, runtime=claim.runtime, jobs=claim.jobs)
 
 
 def _refusal(request: Request) -> NoAnswerError:

@@ -226,7 +226,8 @@ class Plan:
             return True
         names = CollectiveName.REDUCE_SCATTER, CollectiveName.ALLGATHER
         ranks = self.request.topology.num_ranks
-        halves = [bound_of(self.request.topology, Collective(name, ranks, ranks), self.paths) for name in names]
+        topology, paths = self.request.topology, self.paths
+        halves = [bound_of(topology, Collective(name, ranks, ranks), paths, small=False) for name in names]
         return sum(half.us_per_byte for half in halves) > self.bound.us_per_byte * _ROOTS_MATTER
 
     def _over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:

@@ -55,6 +55,7 @@ VALUES = frozenset(
         "topology",
         "topology_diff",
         "units",
+        "workers",
     }
 )
 #: The pipeline and the files that it is cut into: they put the stages together. Others go through `pipeline` alone.
@@ -71,7 +72,6 @@ PIPELINE = frozenset(
         "solve",
         "strategies",
         "trial",
-        "workers",
     }
 )
 #: Other people's algorithms, put together from values and lowering alone: part of the pipeline's layer, but without the judge

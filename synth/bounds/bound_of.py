@@ -31,12 +31,14 @@ _SLIP = 1e-9
 _MORE = 1e-6
 
 
-def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] | None = None) -> Bound:
+def bound_of(
+    topology: Topology, collective: Collective, paths: Sequence[Path] | None = None, *, small: bool = True
+) -> Bound:
     """What no algorithm over `paths` (those of `find_paths`, all of them) can beat; for allreduce see `Bound.any_us_per_byte`.
 
     Where a group of the ranks takes part, the others are devices like switches, and only cuts are asked.
     Without `paths`, which are many on large machines, the bound is over the links that shortest paths cross, and has no cuts for
-    small buffers. Raises NoAnswerError where some rank cannot reach another.
+    small buffers; without `small` it has none either, and is found sooner. Raises NoAnswerError where some rank cannot reach another.
     """
     if collective.num_ranks < 2:
         return Bound(0.0, 0.0, "cut bound: nothing has to move")
@@ -50,7 +52,7 @@ def bound_of(topology: Topology, collective: Collective, paths: Sequence[Path] |
     cut = named(machine, worst.side)
     limits = [limit_of(machine, worst.case, worst.side)]
     bound = Bound(latency, worst.us_per_byte, f"cut bound: what must get {cut_words(cut)}", cut=cut)
-    if paths is not None and machine.num_ranks <= MOST_LATE:
+    if small and paths is not None and machine.num_ranks <= MOST_LATE:
         limits = late_limits(oracle, collective, _late_cases(machine, collective, cases), limits)
     if collective.group is not None:
         return _with_limits(bound, limits)

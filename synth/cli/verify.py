@@ -97,18 +97,20 @@ def judge(
     from msccl_xml.read import read_algo
     from synth.group import group_text
     from synth.verify import VerifyError, infer_collective, verify_algo
+    from synth.workers import available_cores
 
+    jobs = available_cores()
     try:
         algo = read_algo(_read(path))
         collective = infer_collective(algo, root=root) if name is None else _named(algo, name, root)
         warning = None
         for runtime in runtimes:
             try:
-                verify_algo(algo, collective, runtime=runtime)
+                verify_algo(algo, collective, runtime=runtime, jobs=jobs)
             except VerifyError as error:
                 if strict:
                     raise
-                verify_algo(algo, collective, runtime=runtime, strict=False)
+                verify_algo(algo, collective, runtime=runtime, strict=False, jobs=jobs)
                 warning = _one_line(error.problem)
     except XmlError as error:
         return Verdict(path, False, _one_line(str(error)))

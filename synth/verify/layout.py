@@ -36,7 +36,13 @@ class RankMemory:
     def holds(self, buffer: Buffer, offset: int, count: int) -> bool:
         """Whether every one of `count` chunks from `offset` exists."""
         first = self.address(buffer, offset)
-        return any(first in part and first + count - 1 in part for part in self._parts(buffer))
+        last = first + count - 1
+        if buffer is Buffer.SCRATCH:
+            return first in self.scratch and last in self.scratch
+        in_input = first in self.inputs and last in self.inputs
+        if buffer is Buffer.INPUT and not self.shared:
+            return in_input
+        return (self.shared and in_input) or (first in self.outputs and last in self.outputs)
 
     def name(self, address: int) -> str:
         """How a file would call the chunk at an address, both names where it has two."""
@@ -45,13 +51,6 @@ class RankMemory:
             if address in part:
                 names.append(f"{buffer}[{address - self.bases[buffer]}]")
         return "=".join(names)
-
-    def _parts(self, buffer: Buffer) -> tuple[range, ...]:
-        if buffer is Buffer.SCRATCH:
-            return (self.scratch,)
-        if self.shared:
-            return (self.inputs, self.outputs)
-        return (self.inputs,) if buffer is Buffer.INPUT else (self.outputs,)
 
 
 @dataclass(frozen=True, slots=True)
