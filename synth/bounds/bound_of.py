@@ -38,7 +38,7 @@ def bound_of(
 
     Where a group of the ranks takes part, the others are devices like switches, and only cuts are asked.
     Without `paths`, which are many on large machines, the bound is over the links that shortest paths cross, and has no cuts for
-    small buffers; without `small` it has none either, and is found sooner. Raises NoAnswerError where some rank cannot reach another.
+    small buffers; without `small` it has none either. Raises NoAnswerError where some rank cannot reach another.
     """
     if collective.num_ranks < 2:
         return Bound(0.0, 0.0, "cut bound: nothing has to move")
