@@ -6,8 +6,7 @@ a schedule whose sends carry one chunk each.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,23 +62,34 @@ class Schedule:
         return tuple(Transfer(chunk, send.path, send.reduce) for send in self.sends for chunk in send.chunks)
 
 
-def predecessors(instance: Instance, transfers: Iterable[Transfer]) -> dict[Transfer, tuple[Transfer, ...]]:
-    """The transfers that must have arrived before each one starts (docs/formulation.md, eq. 2).
+def causes(instance: Instance, messages: Sequence[Message | Send]) -> list[set[int]]:
+    """For each message the places of those that must have arrived before it starts (docs/formulation.md, eq. 2).
 
     What a rank sends of a chunk is what it was sent: a copy leaves after the copy that brought the chunk, or, at the rank that
     reduced it, after every contribution; a contribution leaves after every contribution that it includes.
     """
-    copies: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
-    reduces: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
+    copies: dict[tuple[int, int], list[int]] = {}
+    reduces: dict[tuple[int, int], list[int]] = {}
     ends = [(path.src, path.dst) for path in instance.paths]
-    all_transfers = tuple(transfers)
-    for transfer in all_transfers:
-        chunk, path, reduce = transfer
-        (reduces if reduce else copies)[chunk, ends[path][1]].append(transfer)
-    added = {here: tuple(earlier) for here, earlier in reduces.items()}
-    brought = {**added, **{here: tuple(earlier) for here, earlier in copies.items()}}
-    result = {}
-    for transfer in all_transfers:
-        chunk, path, reduce = transfer
-        result[transfer] = (added if reduce else brought).get((chunk, ends[path][0]), ())
+    for place, (chunks, path, reduce, *_) in enumerate(messages):
+        table, dst = reduces if reduce else copies, ends[path][1]
+        for chunk in chunks:
+            table.setdefault((chunk, dst), []).append(place)
+    result = []
+    for chunks, path, reduce, *_ in messages:
+        src, before = ends[path][0], set[int]()
+        for chunk in chunks:
+            brought = () if reduce else copies.get((chunk, src), ())
+            before.update(brought or reduces.get((chunk, src), ()))
+        result.append(before)
     return result
+
+
+def predecessors(instance: Instance, transfers: Iterable[Transfer]) -> dict[Transfer, tuple[Transfer, ...]]:
+    """`causes` of transfers, each a message of its own."""
+    listed = tuple(transfers)
+    before = causes(instance, [Message((chunk,), path, reduce) for chunk, path, reduce in listed])
+    return {
+        transfer: tuple(listed[place] for place in sorted(places))
+        for transfer, places in zip(listed, before, strict=True)
+    }

@@ -11,14 +11,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from synth.additions import Additions
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Message, Schedule, Send, Transfer, predecessors
+from synth.ir import Message, Schedule, Send, causes
 
 _SAME_MOMENT_US = 1e-9
 #: A link with at least this share of the most loaded link's work is critical.
@@ -44,14 +44,7 @@ class Work:
 
     @classmethod
     def of(cls, instance: Instance, messages: Sequence[Message]) -> Work:
-        position = {
-            Transfer(chunk, message.path, message.reduce): index
-            for index, message in enumerate(messages)
-            for chunk in message.chunks
-        }
-        needs: list[set[int]] = [set() for _ in messages]
-        for transfer, earlier in predecessors(instance, position).items():
-            needs[position[transfer]].update(position[other] for other in earlier)
+        needs = causes(instance, messages)
         after: list[list[int]] = [[] for _ in messages]
         for index, others in enumerate(needs):
             for other in sorted(others):
@@ -100,6 +93,12 @@ def list_schedule(
 
 
 _LINK_FREE, _ARRIVAL, _BEGIN = 0, 1, 2
+
+
+def _first_few(ready: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Of a heap, the smallest first; it is mostly the only one asked for."""
+    yield ready[0]
+    yield from heapq.nsmallest(_LOOKED_AT, ready)[1:]
 
 
 class _Run:
@@ -228,7 +227,7 @@ class _Run:
         if not self.additions.active:
             return ready[0]
         soonest, first = math.inf, ready[0]
-        for turn in heapq.nsmallest(_LOOKED_AT, ready):
+        for turn in _first_few(ready):
             message = self.work.messages[turn[1]]
             if not self.additions.counts(message):
                 return turn

@@ -9,7 +9,7 @@ from copy import copy
 from synth.additions import Additions
 from synth.errors import CheckError
 from synth.instance import Instance
-from synth.ir import Message, Routing, Schedule, Send, Transfer, predecessors
+from synth.ir import Message, Routing, Schedule, Send, Transfer, causes
 
 #: Times closer than this are the same moment (double precision at 1e6 us keeps 1e-10).
 TOLERANCE_US = 1e-6
@@ -26,14 +26,7 @@ class Replay:
     def __init__(self, instance: Instance, messages: Sequence[Message]) -> None:
         self.messages = tuple(messages)
         self.num_links = len(instance.topology.links)
-        place = {
-            Transfer(chunk, message.path, message.reduce): index
-            for index, message in enumerate(self.messages)
-            for chunk in message.chunks
-        }
-        waits: list[set[int]] = [set() for _ in self.messages]
-        for transfer, earlier in predecessors(instance, place).items():
-            waits[place[transfer]].update(place[other] for other in earlier)
+        waits = causes(instance, self.messages)
         for index, others in enumerate(waits):
             if others and max(others) >= index:
                 witness = (self.messages[index], self.messages[max(others)])
@@ -205,20 +198,17 @@ def check_schedule(
         check_routing(instance, Routing(transfers), chunks)
     elif len(transfers) != len(routing.transfers) or set(transfers) != set(routing.transfers):
         raise CheckError(stage, "carries out another routing", tuple(set(transfers) ^ set(routing.transfers)))
-    arrived = {
-        Transfer(chunk, send.path, send.reduce): send.arrive_us for send in schedule.sends for chunk in send.chunks
-    }
-    before = predecessors(instance, transfers)
     costs = _Costs(instance)
-    for send in schedule.sends:
+    for send, before in zip(schedule.sends, causes(instance, schedule.sends), strict=True):
         latency = costs[send.path, len(send.chunks)][1]
         if send.start_us < -TOLERANCE_US or send.arrive_us < send.start_us + latency - _slack(send.arrive_us):
             raise CheckError(stage, f"a message takes less than {latency} us", (send,))
         latest = send.start_us + _slack(send.start_us)
-        for chunk in send.chunks:
-            for earlier in before[Transfer(chunk, send.path, send.reduce)]:
-                if arrived[earlier] > latest:
-                    raise CheckError(stage, "a message leaves before what it forwards arrives", (send, earlier))
+        for earlier in before:
+            if schedule.sends[earlier].arrive_us > latest:
+                raise CheckError(
+                    stage, "a message leaves before what it forwards arrives", (send, schedule.sends[earlier])
+                )
     _check_links(costs, schedule.sends)
 
 

@@ -7,12 +7,13 @@ neighbours on a link are merged wherever nobody waits for the first of them. The
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from synth.instance import Instance
-from synth.ir import Message, Schedule, Send, Transfer, predecessors
+from synth.ir import Message, Schedule, Send, causes
 from synth.list_scheduler import Work, list_schedule
 from synth.timing import TOLERANCE_US, retime
 
@@ -81,20 +82,25 @@ def _group(
 
 def _merge_where_nobody_waits(instance: Instance, schedule: Schedule, max_group: int) -> Schedule:
     """Merge sends that follow each other on a path if everything that the earlier one brings is only needed later."""
-    slack = _Slack(_ready_times(instance, schedule), _first_need(instance, schedule))
-    by_path: dict[int, list[Send]] = defaultdict(list)
-    for send in schedule.sends:
-        by_path[send.path].append(send)
+    slack = _Slack.of(instance, schedule)
+    by_path: dict[int, list[int]] = defaultdict(list)
+    for place, send in enumerate(schedule.sends):
+        by_path[send.path].append(place)
     sends: list[Send] = []
     for path in sorted(by_path):
-        merged = by_path[path][:1]
-        for later in by_path[path][1:]:
-            joined = merged[-1]
-            chunks = tuple(sorted((*joined.chunks, *later.chunks)))
-            if len(chunks) <= max_group and _side_by_side(instance, chunks) and slack.allows(instance, joined, later):
-                merged[-1] = Send(chunks, path, joined.reduce, joined.start_us, later.arrive_us)
-            else:
-                merged.append(later)
+        merged: list[Send] = []
+        needed_us = math.inf
+        for place in by_path[path]:
+            later = schedule.sends[place]
+            if merged and slack.allows(instance, merged[-1], needed_us, place):
+                joined = merged[-1]
+                chunks = tuple(sorted((*joined.chunks, *later.chunks)))
+                if len(chunks) <= max_group and _side_by_side(instance, chunks):
+                    merged[-1] = Send(chunks, path, joined.reduce, joined.start_us, later.arrive_us)
+                    needed_us = min(needed_us, slack.needed_us[place])
+                    continue
+            merged.append(later)
+            needed_us = slack.needed_us[place]
         sends += merged
     sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
     return retime(instance, [Message(send.chunks, send.path, send.reduce) for send in sends])
@@ -107,36 +113,34 @@ def _side_by_side(instance: Instance, chunks: tuple[int, ...]) -> bool:
 
 
 class _Slack(NamedTuple):
-    """When each transfer's chunk was at its source, and when what the transfer brings is first sent on, in us."""
+    """By place of a send in the schedule, when its chunks were at its source, and when what it brings is first sent on (infinite
+    where it never is), in us.
+    """
 
-    ready_us: dict[Transfer, float]
-    needed_us: dict[Transfer, float]
+    sends: tuple[Send, ...]
+    ready_us: list[float]
+    needed_us: list[float]
 
-    def allows(self, instance: Instance, joined: Send, later: Send) -> bool:
-        """Whether `later` can travel with `joined`, right behind which it leaves, without anybody noticing."""
+    @classmethod
+    def of(cls, instance: Instance, schedule: Schedule) -> _Slack:
+        sends = schedule.sends
+        before = causes(instance, sends)
+        needed_us = [math.inf] * len(sends)
+        for send, earlier in zip(sends, before, strict=True):
+            for other in earlier:
+                needed_us[other] = min(needed_us[other], send.start_us)
+        ready_us = [max((sends[other].arrive_us for other in earlier), default=0.0) for earlier in before]
+        return cls(sends, ready_us, needed_us)
+
+    def allows(self, instance: Instance, joined: Send, needed_us: float, place: int) -> bool:
+        """Whether the send at a place can travel with `joined`, right behind which it leaves, without anybody noticing: what that
+        brings is first needed at `needed_us`.
+        """
+        later = self.sends[place]
+        if joined.reduce != later.reduce or needed_us < later.arrive_us - TOLERANCE_US:
+            return False
         busy_us = max(instance.paths[joined.path].busy_us(len(joined.chunks) * instance.chunk_bytes))
-        ready = max(self.ready_us[Transfer(chunk, later.path, later.reduce)] for chunk in later.chunks)
-        needed = min(self.needed_us[Transfer(chunk, joined.path, joined.reduce)] for chunk in joined.chunks)
         return (
-            joined.reduce == later.reduce
-            and later.start_us <= joined.start_us + busy_us + TOLERANCE_US
-            and ready <= joined.start_us + TOLERANCE_US
-            and needed >= later.arrive_us - TOLERANCE_US
+            later.start_us <= joined.start_us + busy_us + TOLERANCE_US
+            and self.ready_us[place] <= joined.start_us + TOLERANCE_US
         )
-
-
-def _ready_times(instance: Instance, schedule: Schedule) -> dict[Transfer, float]:
-    """When each transfer's chunk was at its source."""
-    arrived = {Transfer(c, send.path, send.reduce): send.arrive_us for send in schedule.sends for c in send.chunks}
-    before = predecessors(instance, arrived)
-    return {transfer: max((arrived[other] for other in before[transfer]), default=0.0) for transfer in arrived}
-
-
-def _first_need(instance: Instance, schedule: Schedule) -> dict[Transfer, float]:
-    """When what each transfer brings is first sent on (infinite where it never is)."""
-    started = {Transfer(c, send.path, send.reduce): send.start_us for send in schedule.sends for c in send.chunks}
-    need = dict.fromkeys(started, float("inf"))
-    for transfer, earlier in predecessors(instance, started).items():
-        for other in earlier:
-            need[other] = min(need[other], started[transfer])
-    return need
