@@ -38,7 +38,7 @@ class Layout:
 
     def follows(self, slot: Slot, before: Slot) -> bool:
         """Whether a slot lies right behind another for every instance: shares are apart where there are several."""
-        if slot != before.plus(1):
+        if slot.offset != before.offset + 1 or slot.buffer is not before.buffer:
             return False
         return self.instances == 1 or slot.buffer is Buffer.SCRATCH or slot.offset % self.collective.per_rank > 0
 
@@ -65,13 +65,28 @@ class Layout:
 
     def source(self, rank: int, chunk: int) -> Slot | None:
         """Where the rank's own chunk or contribution is at the start."""
-        offset = self.collective.input_offset(chunk, rank)
-        return None if offset is None else self.canonical(rank, Slot(Buffer.INPUT, offset))
+        key = rank, chunk
+        if key not in self._sources:
+            offset = self.collective.input_offset(chunk, rank)
+            self._sources[key] = None if offset is None else self.canonical(rank, Slot(Buffer.INPUT, offset))
+        return self._sources[key]
 
     def destination(self, rank: int, chunk: int) -> Slot | None:
         """Where the chunk has to end."""
-        offset = self.collective.output_offset(chunk, rank)
-        return None if offset is None else self.canonical(rank, Slot(Buffer.OUTPUT, offset))
+        key = rank, chunk
+        if key not in self._destinations:
+            offset = self.collective.output_offset(chunk, rank)
+            self._destinations[key] = None if offset is None else self.canonical(rank, Slot(Buffer.OUTPUT, offset))
+        return self._destinations[key]
+
+    @cached_property
+    def _sources(self) -> dict[tuple[int, int], Slot | None]:
+        """Those asked for before: every message of a chunk asks again."""
+        return {}
+
+    @cached_property
+    def _destinations(self) -> dict[tuple[int, int], Slot | None]:
+        return {}
 
 
 def own_copies(layout: Layout, messages: list[Message], ranks: int) -> dict[int, list[tuple[int, Slot, Slot]]]:

@@ -21,14 +21,16 @@ Position = tuple[int, int]
 def find_waits(program: Program, layouts: Iterable[Layout]) -> dict[Position, tuple[Position, ...]]:
     """By position, the operations of other threadblocks that each operation waits for itself.
 
-    `layouts` are all the ways in which the file may be called: what is one chunk of memory in any of them counts.
+    `layouts` are all the ways in which the file may be called, the one whose names the program uses first: what is one chunk of
+    memory in any of them counts.
     """
     operations = sorted((op for lane in program.values() for op in lane), key=lambda op: op.position)
     place = {op.position: (lane, number) for lane, ops in program.items() for number, op in enumerate(ops)}
     accesses = [_Access(op, op.read(), op.written()) for op in operations]
     conflicts: dict[Position, set[Position]] = defaultdict(set)
-    for layout in layouts:
-        for earlier, later in _conflicts([_called(access, layout) for access in accesses], layout):
+    for number, layout in enumerate(layouts):
+        called = [_called(access, layout, renamed=number > 0) for access in accesses]
+        for earlier, later in _conflicts(called, layout):
             if place[earlier][0] != place[later][0]:
                 conflicts[later].add(earlier)
     return _reduce(operations, conflicts, place)
@@ -42,10 +44,10 @@ class _Access(NamedTuple):
     writes: list[Slot]
 
 
-def _called(access: _Access, layout: Layout) -> _Access:
-    """The same memory under the names that it has in one layout."""
+def _called(access: _Access, layout: Layout, *, renamed: bool) -> _Access:
+    """The same memory under the names that it has in one layout; not `renamed`: it has them already."""
     op, reads, writes = access
-    if layout.aliased:
+    if renamed and layout.aliased:
         reads = [layout.canonical(op.rank, slot) for slot in reads]
         writes = [layout.canonical(op.rank, slot) for slot in writes]
     if op.type is StepType.COPY and reads == writes:

@@ -116,13 +116,8 @@ def _turned_threadblock(tb: Threadblock, moving: dict[Buffer, list[int]], by: in
 def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, options: LoweringOptions) -> Gpu:
     collective, instances = target.collective, options.instances
     scratch = _number_scratch(program)
-    blocks = _threadblocks(
-        program,
-        waits,
-        width,
-        options,
-        [_Part(instance, instances, collective.per_rank, scratch) for instance in range(instances)],
-    )
+    parts = _Parts(instances, collective.per_rank, scratch)
+    blocks = _threadblocks(program, waits, width, options, parts)
     if not blocks:
         blocks = (_idle_threadblock(target, rank),)
     whole = target.coll == "custom"  # microsoft/msccl wants all chunks of both buffers declared, whoever uses them
@@ -147,48 +142,82 @@ def _number_scratch(program: Program) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What one of several instances moves of every chunk; `scratch`: the scratch slots of an instance, numbered."""
+class _Parts:
+    """Where several instances have their parts of every chunk; `scratch`: the scratch slots of an instance, numbered."""
 
-    instance: int
     instances: int
     per_rank: int
     scratch: dict[int, int]
 
     def offset(self, slot: Slot | None) -> int:
-        """Where the document has the slot."""
+        """Where the document has the slot of the first instance."""
         if slot is None:
             return -1
         if slot.buffer is Buffer.SCRATCH:
-            return self.instance * len(self.scratch) + self.scratch[slot.offset]
+            return self.scratch[slot.offset]
         if self.instances == 1:
             return slot.offset
         share, chunk = divmod(slot.offset, self.per_rank)
-        return (share * self.instances + self.instance) * self.per_rank + chunk
+        return share * self.instances * self.per_rank + chunk
+
+    def further(self, instance: int) -> dict[Buffer, int]:
+        """By buffer how much further on another instance has its part."""
+        shares = instance * self.per_rank
+        return {Buffer.INPUT: shares, Buffer.OUTPUT: shares, Buffer.SCRATCH: instance * len(self.scratch)}
+
+
+class _Waiting(NamedTuple):
+    """A step of the first instance, and the lane that it waits for, if any, in place of a threadblock."""
+
+    step: Step
+    lane: Lane | None
 
 
 def _threadblocks(
-    program: Program, waits: Waits, width: int, options: LoweringOptions, parts: list[_Part]
+    program: Program, waits: Waits, width: int, options: LoweringOptions, parts: _Parts
 ) -> tuple[Threadblock, ...]:
     """Those of all instances, by channel and peers; where there are more than a dependence can name, the awaited ones first."""
     awaited = {position for some in waits.values() for position in some}
-    owned = [_Owned(instance, lane) for instance in range(len(parts)) for lane in sorted(program)]
+    owned = [_Owned(instance, lane) for instance in range(parts.instances) for lane in sorted(program)]
     if len(owned) > options.limits.depid + 1:
         idle = {lane: all(op.position not in awaited for op in program[lane]) for lane in program}
         owned.sort(key=lambda each: (idle[each.lane], each))
-    number = {each: tb for tb, each in enumerate(owned)}
-    steps_of = _number_steps(program, waits)
+    ids: list[dict[Lane, int]] = [{} for _ in range(parts.instances)]
+    for tb, (instance, lane) in enumerate(owned):
+        ids[instance][lane] = tb
+    first = _first_instance(program, waits, awaited, parts)
     blocks = []
     for tb, (instance, lane) in enumerate(owned):
-        steps: list[Step] = []
-        for operation in program[lane]:
-            causes = [steps_of[position] for position in waits.get(operation.position, ())]
-            needs = [(number[_Owned(instance, there)], step) for there, step in causes]
-            steps += [Step(StepType.NOP, count=0, depid=depid, deps=deps) for depid, deps in needs[:-1]]
-            steps.append(_step(operation, parts[instance], needs[-1:], operation.position in awaited))
+        steps = _steps_of_instance(first[lane], ids[instance], parts.further(instance))
         channel = lane.channel + instance * width
-        blocks.append(Threadblock(id=tb, send=lane.send, recv=lane.recv, channel=channel, steps=tuple(steps)))
+        blocks.append(Threadblock(id=tb, send=lane.send, recv=lane.recv, channel=channel, steps=steps))
     return tuple(blocks)
+
+
+def _first_instance(
+    program: Program, waits: Waits, awaited: set[tuple[int, int]], parts: _Parts
+) -> dict[Lane, list[_Waiting]]:
+    """Its steps, by lane."""
+    steps_of = _number_steps(program, waits)
+    result: dict[Lane, list[_Waiting]] = {}
+    for lane, operations in program.items():
+        steps = result[lane] = []
+        for operation in operations:
+            causes = [steps_of[position] for position in waits.get(operation.position, ())]
+            steps += [_Waiting(Step(StepType.NOP, count=0, deps=step), there) for there, step in causes[:-1]]
+            cause, deps = causes[-1] if causes else (None, -1)
+            steps.append(_Waiting(_step(operation, parts, deps, operation.position in awaited), cause))
+    return result
+
+
+def _steps_of_instance(first: list[_Waiting], ids: dict[Lane, int], further: dict[Buffer, int]) -> tuple[Step, ...]:
+    """The steps with the threadblocks of an instance, `ids` by lane, and its part of chunks."""
+    steps = []
+    for (kind, src, here, dst, there, count, _, deps, hasdep), lane in first:
+        source = here + further[src] if here >= 0 else -1
+        target = there + further[dst] if there >= 0 else -1
+        steps.append(Step(kind, src, source, dst, target, count, -1 if lane is None else ids[lane], deps, hasdep))
+    return tuple(steps)
 
 
 def steps_of(operation: Operation, waits: Waits) -> int:
@@ -207,17 +236,16 @@ def _number_steps(program: Program, waits: Waits) -> dict[tuple[int, int], tuple
     return steps
 
 
-def _step(operation: Operation, part: _Part, needs: list[tuple[int, int]], awaited: bool) -> Step:
+def _step(operation: Operation, parts: _Parts, deps: int, awaited: bool) -> Step:
     src, dst = operation.ends
-    depid, deps = needs[0] if needs else (-1, -1)
     return Step(
         operation.type,
         src.buffer if src else Buffer.INPUT,
-        part.offset(src),
+        parts.offset(src),
         dst.buffer if dst else Buffer.OUTPUT,
-        part.offset(dst),
+        parts.offset(dst),
         operation.count,
-        depid,
+        -1,
         deps,
         awaited,
     )

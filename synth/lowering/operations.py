@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from msccl_xml.limits import LIMITS
@@ -68,18 +69,26 @@ class Operation:
         return [first] if self.count == 1 else [first.plus(k) for k in range(self.count)]
 
 
+class _Piece(NamedTuple):
+    """The chunks of a message from `start` to before `end`: one step at either end."""
+
+    place: int
+    start: int
+    end: int
+
+
 def list_operations(
     layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int, ranks: int
 ) -> list[list[Operation]]:
     """All operations of each of the first `ranks` ranks in order of position; `width` is how many channels there are."""
     table: list[list[Operation]] = [[] for _ in range(ranks)]
     for message in messages:
-        first = 0
+        start = 0
         for place, count in enumerate(_pieces(layout, message, storage)):
-            piece, part = (message.index, place), slice(first, first + count)
-            table[message.sent.rank].append(_push(message, piece, message.sent.chunks[part], order, storage))
-            table[message.received.rank].append(_pop(message, piece, message.received.chunks[part], order, storage))
-            first += count
+            piece = _Piece(place, start, start + count)
+            table[message.sent.rank].append(_push(message, piece, order, storage))
+            table[message.received.rank].append(_pop(message, piece, order, storage))
+            start += count
     for rank, copies in own_copies(layout, messages, ranks).items():
         table[rank] += _copies(layout, rank, copies, width, len(order.events))
     for operations in table:
@@ -92,54 +101,58 @@ def _pieces(layout: Layout, message: Message, storage: Storage) -> list[int]:
     would be too long.
     """
     pieces = [1]
-    sides = [(storage.read, message.sent), *((table, message.received) for table in storage.at_receiver)]
-    for place in range(1, len(message.sent.chunks)):
-        if pieces[-1] < MAX_COUNT and all(
-            _goes_on(layout, table, (message.index, end.chunks[place - 1]), (message.index, end.chunks[place]))
-            for table, end in sides
-        ):
-            pieces[-1] += 1
-        else:
+    chunks = message.received.chunks
+    if len(chunks) == 1:
+        return pieces
+    columns: list[Sequence[Slot | None]] = [storage.read[message.index], storage.write[message.index]]
+    if message.index in storage.local:
+        columns.append(storage.local[message.index])
+    if storage.total:
+        columns.append([storage.total.get((message.index, chunk)) for chunk in chunks])
+    cuts = {
+        place
+        for slots in columns
+        for place, (last, after) in enumerate(pairwise(slots), 1)
+        if not _goes_on(layout, last, after)
+    }
+    for place in range(1, len(chunks)):
+        if place in cuts or pieces[-1] == MAX_COUNT:
             pieces.append(1)
+        else:
+            pieces[-1] += 1
     return pieces
 
 
-def _goes_on(
-    layout: Layout, table: Mapping[tuple[int, int], Slot], last: tuple[int, int], after: tuple[int, int]
-) -> bool:
+def _goes_on(layout: Layout, last: Slot | None, after: Slot | None) -> bool:
     """Whether one chunk's slot lies behind another's, or neither has one."""
-    if last in table and after in table:
-        return layout.follows(table[after], table[last])
-    return (last in table) == (after in table)
+    if last is None or after is None:
+        return last is after
+    return layout.follows(after, last)
 
 
-def _push(
-    message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
-) -> Operation:
+def _push(message: Message, piece: _Piece, order: Order, storage: Storage) -> Operation:
     return Operation(
         rank=message.sent.rank,
-        position=(order.push_at[message.index], piece[1]),
+        position=(order.push_at[message.index], piece.place),
         type=StepType.SEND,
-        chunks=chunks,
+        chunks=message.sent.chunks[piece.start : piece.end],
         lane=Lane(message.channel, -1, message.sent.peer),
-        src=storage.read[message.index, chunks[0]],
-        pushes=piece,
+        src=storage.read[message.index][piece.start],
+        pushes=(message.index, piece.place),
     )
 
 
-def _pop(
-    message: Message, piece: tuple[int, int], chunks: tuple[int, ...], order: Order, storage: Storage
-) -> Operation:
-    local = storage.local.get((message.index, chunks[0]))
+def _pop(message: Message, piece: _Piece, order: Order, storage: Storage) -> Operation:
+    local = storage.local[message.index][piece.start] if message.index in storage.local else None
     return Operation(
         rank=message.received.rank,
-        position=(order.pop_at[message.index], piece[1]),
+        position=(order.pop_at[message.index], piece.place),
         type=StepType.RECV if local is None else StepType.RECV_REDUCE_COPY,
-        chunks=chunks,
+        chunks=message.received.chunks[piece.start : piece.end],
         lane=Lane(message.channel, message.received.peer, -1),
         src=local,
-        dst=storage.write[message.index, chunks[0]],
-        pops=piece,
+        dst=storage.write[message.index][piece.start],
+        pops=(message.index, piece.place),
     )
 
 

@@ -8,6 +8,7 @@ in its input. Where a sum takes two steps, sums.py says which of them lie in scr
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,21 +66,16 @@ class ScratchPool:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Slots by (message index, chunk as the rank names it that has the slot)."""
+    """Slots by message index, one for each of its chunks in order."""
 
-    read: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    read: dict[int, list[Slot]] = field(default_factory=dict)
     """where a push reads"""
-    write: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    write: dict[int, list[Slot]] = field(default_factory=dict)
     """where a pop stores what it receives"""
-    local: dict[tuple[int, int], Slot] = field(default_factory=dict)
-    """where a reducing pop finds the rank's own value; not there for the first contribution to a relay, which has none"""
+    local: dict[int, list[Slot | None]] = field(default_factory=dict)
+    """where a reducing pop finds the rank's own value; None for the first contribution to a relay, which has none"""
     total: dict[tuple[int, int], Slot] = field(default_factory=dict)
-    """where it leaves the sum"""
-
-    @property
-    def at_receiver(self) -> tuple[dict[tuple[int, int], Slot], ...]:
-        """All but what pushes read."""
-        return self.write, self.local, self.total
+    """by message index and chunk where the sum goes, if sums are planned"""
 
 
 @dataclass(slots=True)
@@ -105,22 +101,16 @@ class _Walk:
         the send, which may itself wait for the receive to begin, where the message is longer than the connection holds.
         """
         src, _, chunks = message.sent
-        for chunk in chunks:
-            self.storage.read[message.index, chunk] = self._value(src, chunk)
+        self.storage.read[message.index] = [self._value(src, chunk) for chunk in chunks]
         dst, _, arriving = message.received
-        homeless = []
-        for chunk in arriving:
-            home = self._home(message, chunk)
-            if home is None:
-                homeless.append(chunk)
-            else:
-                self.storage.write[message.index, chunk] = home
-        if homeless:
+        homes = [self._home(message.index, dst, chunk) for chunk in arriving]
+        if None in homes:
             pool = self.pools.setdefault(dst, ScratchPool(self.cooling))
-            start = pool.allocate(len(homeless), self.clock[dst])
-            for place, chunk in enumerate(homeless):
-                slot = self.storage.write[message.index, chunk] = Slot(Buffer.SCRATCH, start + place)
-                self.home[dst, chunk] = slot
+            free = itertools.count(pool.allocate(homes.count(None), self.clock[dst]))
+            for place, chunk in enumerate(arriving):
+                if homes[place] is None:
+                    homes[place] = self.home[dst, chunk] = Slot(Buffer.SCRATCH, next(free))
+        self.storage.write[message.index] = [home for home in homes if home is not None]
         self.clock[src] += 1
         for chunk in chunks:
             if message.reduce or self.last_use[src, chunk] == now:
@@ -134,36 +124,42 @@ class _Walk:
         """A message arrives: it is stored, or added to what the rank has."""
         rank, _, chunks = message.received
         self.clock[rank] += 1
-        for chunk in chunks:
-            key = message.index, chunk
-            there = self.storage.write[key]
-            if message.reduce and self._has(rank, chunk):
-                local = self.storage.local[key] = self._value(rank, chunk)
-                total = self.storage.total[key] = self._total(message, chunk)
+        locals_: list[Slot | None] = []
+        for chunk, there in zip(chunks, self.storage.write[message.index], strict=True):
+            local = self._held(rank, chunk) if message.reduce else None
+            locals_.append(local)
+            if local is not None:
+                total = self._total(message.index, rank, chunk, there)
                 for slot in (local, there):
                     self._free(rank, slot if slot != total else None)
                 there = total
             self.held[rank, chunk] = there
             if self.last_use[rank, chunk] == now:
                 self._free(rank, there)
+        if message.reduce:
+            self.storage.local[message.index] = locals_
 
-    def _home(self, message: Message, chunk: int) -> Slot | None:
+    def _home(self, index: int, rank: int, chunk: int) -> Slot | None:
         """Where a message's chunk is stored; None: in scratch that it has still to be given."""
-        if self.sums.get((message.index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT):
+        if self.sums and self.sums.get((index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT):
             return None
-        rank = message.received.rank
         return self.layout.destination(rank, chunk) or self.home.get((rank, chunk))
 
-    def _total(self, message: Message, chunk: int) -> Slot:
-        there = self.layout.destination(message.received.rank, chunk)
-        onto = there is not None and self.sums.get((message.index, chunk)) is Sum.ONTO_RESULT
-        return there if onto and there is not None else self.storage.write[message.index, chunk]
+    def _total(self, index: int, rank: int, chunk: int, received: Slot) -> Slot:
+        """Where the sum goes of what is received in a slot."""
+        if not self.sums:
+            return received
+        there = self.layout.destination(rank, chunk)
+        onto = there is not None and self.sums.get((index, chunk)) is Sum.ONTO_RESULT
+        total = self.storage.total[index, chunk] = there if onto and there is not None else received
+        return total
 
-    def _has(self, rank: int, chunk: int) -> bool:
-        return (rank, chunk) in self.held or self.layout.source(rank, chunk) is not None
+    def _held(self, rank: int, chunk: int) -> Slot | None:
+        """What has arrived of a chunk, or else the rank's own."""
+        return self.held.get((rank, chunk)) or self.layout.source(rank, chunk)
 
     def _value(self, rank: int, chunk: int) -> Slot:
-        slot = self.held.get((rank, chunk)) or self.layout.source(rank, chunk)
+        slot = self._held(rank, chunk)
         if slot is None:
             raise CheckError("lowering", f"rank {rank} uses chunk {chunk} before it has it")
         return slot
