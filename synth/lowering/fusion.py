@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msccl_xml.model import StepType
 from synth.lowering.buffers import Layout
@@ -69,8 +69,7 @@ def fuse(program: Iterable[Operation], forwards: Forwards, capacity: int) -> lis
         if pop is None or place is None:
             result.append(operation)
             continue
-        result[place] = replace(
-            pop,
+        result[place] = pop._replace(
             type=_fused_type(pop, forwards),
             lane=pop.lane._replace(send=operation.lane.send),
             pushes=operation.pushes,

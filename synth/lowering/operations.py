@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,11 +25,11 @@ class Lane(NamedTuple):
     send: int
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One future step. `position` orders a rank's operations; executed one by one in that order they are right.
 
-    `pops` and `pushes` name the piece of a message that is received or sent, by (message index, place in the message).
+    `pops` and `pushes` name the piece of a message that is received or sent, by (message index, place in the message). A tuple, as
+    there are two for every message.
     """
 
     rank: int
@@ -47,7 +46,8 @@ class Operation:
     """whether what it receives is a contribution that the next operation adds"""
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # an operation is never asked how often it holds a value
+        """How many chunks it handles."""
         return len(self.chunks)
 
     @property
@@ -174,12 +174,12 @@ def _parts(operation: Operation, totals: Mapping[tuple[int, int], Slot]) -> list
     at, place = operation.position
     total = totals[operation.pops[0], operation.chunks[0]]
     received, local = operation.dst, operation.src
-    receive = replace(operation, type=StepType.RECV, src=None, position=(at, 3 * place + 1), partial=True)
+    receive = operation._replace(type=StepType.RECV, src=None, position=(at, 3 * place + 1), partial=True)
     added = local if total == received else received
-    add = replace(operation, type=StepType.REDUCE, src=added, dst=total, position=(at, 3 * place + 2), pops=None)
+    add = operation._replace(type=StepType.REDUCE, src=added, dst=total, position=(at, 3 * place + 2), pops=None)
     if total in (received, local):
         return [receive, add]
-    copy = replace(operation, type=StepType.COPY, dst=total, position=(at, 3 * place), pops=None)
+    copy = operation._replace(type=StepType.COPY, dst=total, position=(at, 3 * place), pops=None)
     return [copy, receive, add]
 
 

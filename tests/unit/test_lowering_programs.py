@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -203,8 +202,8 @@ def test_how_many_chunks_a_transfer_holds_says_what_fits_a_connection(chunks: in
     programs = [
         {
             Lane(0, other, other): [
-                replace(_operation(StepType.SEND, 0, Lane(0, other, other), (0, 0)), chunks=(0, 1, 2)),
-                replace(_operation(StepType.RECV, 1, Lane(0, other, other), (1, 0)), chunks=(3, 4, 5)),
+                _operation(StepType.SEND, 0, Lane(0, other, other), (0, 0))._replace(chunks=(0, 1, 2)),
+                _operation(StepType.RECV, 1, Lane(0, other, other), (1, 0))._replace(chunks=(3, 4, 5)),
             ]
         }
         for other in (1, 0)
