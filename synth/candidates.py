@@ -78,6 +78,10 @@ _COARSE_CHUNKS = 64
 #: Up to this size candidates are made for so many times as much, too, and above for as many times less.
 _LARGEST_LOOKED_BEYOND = 256 << 10
 _BEYOND = 16
+#: Over equal boxes, up to this size, what is made for so many times as much is tried, too: it keeps links busier, and interpreters
+#: overlap what estimates and schedules say nothing of.
+_LARGEST_MADE_FOR_MORE = 256 << 20
+_MADE_FOR_MORE = 8
 #: A message of less costs its step and nothing else.
 _LEAST_CHUNK_BYTES = 1 << 10
 
@@ -329,11 +333,11 @@ def is_large(collective: Collective) -> bool:
 
 
 def hierarchy_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, by_time: bool, single: bool = False
 ) -> list[Candidate]:
     """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
     of few hops, and finer ones along either tree; for buffers that are not small, on an interpreter (`by_time`), what is cut as
-    large packings are, in rounds and not.
+    large packings are, in rounds and not. Where that size is all that is asked for (`single`), what is made for more bytes, too.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):
@@ -348,6 +352,9 @@ def hierarchy_candidates(
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
         paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
+        if single and buffer_bytes <= _LARGEST_MADE_FOR_MORE:
+            more = [replace(each, anchor_bytes=_MADE_FOR_MORE * buffer_bytes) for each in listed]
+            listed = [each for pair in zip(more, listed, strict=True) for each in pair]
         return [*paced, *listed]
     shares = 1 if name in SHARED else ranks
     few = [count for count in counts if shares <= count <= _FINEST_BOXED * shares]

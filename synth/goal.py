@@ -25,6 +25,8 @@ _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.075
 _NEAR_SUMS_OVER_BOXES = 1.12
 _NEAR_CHAINED = 1.2
+#: Other shapes seldom make anything faster by more.
+_SHAPED = 1.1
 #: What copies and is estimated at more, times the limit, does not turn out to be so near; rounds take less than they say where few
 #: messages come right after another.
 _FAR = 1.15
@@ -51,6 +53,11 @@ class Goal:
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""
         return size > CONNECTION_BOUND_BYTES and time_us <= self._limit_us(size) * self._near
+
+    def may_get_near(self, size: int, time_us: float) -> bool:
+        """Whether what takes so long may, in another shape, end the search."""
+        near = self._near if size > CONNECTION_BOUND_BYTES else _CLOSED
+        return time_us <= self._limit_us(size) * near * _SHAPED
 
     def may_be_met(self, size: int, estimate_us: float, *, said: bool = False) -> bool:
         """Whether a candidate with such an estimate may be near. Those of large sums do not say, since more threadblocks help them,

@@ -124,7 +124,7 @@ class Plan:
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
         ends = (by_size[0], by_size[-1])
         boxed = [each[0] for each in ends if each and (each[0].boxed or each[0].chained)]
-        return _once([*boxed, *self._known(sizes[-1]), *turns])
+        return _once([*boxed, *self._known(sizes[-1]), *turns], apart=self.request.single_size)
 
     @cached_property
     def waves(self) -> tuple[tuple[Candidate, ...], ...]:
@@ -235,7 +235,7 @@ class Plan:
         boxes, strategy, by_time = self._boxes_at(size), self.request.strategy, self.request.by_time
         if boxes is None:
             return []
-        boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time)
+        boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
         return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
 
     def _chained_alone(self, boxed: Sequence[Candidate]) -> bool:
@@ -294,11 +294,13 @@ class Plan:
         return MilpRouting().estimate_size(instance) <= binaries
 
 
-def _once(planned: Sequence[Candidate]) -> list[Candidate]:
-    """Each candidate once, and over equal boxes each cut once: what is solved at one size there serves all."""
+def _once(planned: Sequence[Candidate], *, apart: bool) -> list[Candidate]:
+    """Each candidate once, and over equal boxes each cut once: what is solved at one size there serves all, unless those for several
+    sizes are to be kept `apart`.
+    """
     kept: dict[object, Candidate] = {}
     for each in planned:
-        kept.setdefault((each.strategy, each.count, each.in_rounds) if each.boxed else each, each)
+        kept.setdefault((each.strategy, each.count, each.in_rounds) if each.boxed and not apart else each, each)
     return list(kept.values())
 
 

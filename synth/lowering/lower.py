@@ -50,7 +50,7 @@ _SMALLER_BUFFERS = 4
 @dataclass(frozen=True)
 class _Draft:
     """Programs and waits of one instance by rank of the first box, on `width` channels, before they are written out. One with more
-    threadblocks than are allowed, which nobody takes, has no waits.
+    threadblocks than are allowed, or more steps than are read, which nobody takes, has no waits.
     """
 
     turns: Turns
@@ -81,12 +81,18 @@ class _Draft:
             for lane, operations in program.items()
         ]
 
-    def is_unreadable(self, limits: Limits) -> bool:
-        """Whether some rank has more steps than the runtime reads elements: other channels have about as many."""
-        total: Counter[int] = Counter()
-        for rank, _, steps in self.lanes:
-            total[rank] += self.instances * steps
-        return max(total.values(), default=0) > limits.nodes
+    def unreadable(self, limits: Limits) -> str | None:
+        """Which rank reads more elements of the file than the runtime does, if any; with other channels they are about as many."""
+        for rank, program in enumerate(self.programs):
+            elements = 1 + self.turns.ranks + self.instances * _elements(program, self.waits[rank])
+            if elements > limits.nodes:
+                return f"gpu {rank}: {elements} elements as this rank reads the file, {limits.runtime} reads {limits.nodes}"
+        return None
+
+
+def _elements(program: Program, waits: Waits) -> int:
+    """A rank's threadblocks and steps."""
+    return sum(1 + sum(steps_of(operation, waits) for operation in operations) for operations in program.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,8 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     needed = channels_per_path(instance, schedule, options)
     foreseen = _foreseen(problem, needed)
     draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
+    if unreadable := draft.unreadable(options.limits):
+        raise _beyond(options, unreadable)
     algo = emit(problem.target, draft.programs, draft.waits, draft.width, options, draft.turns)
     problems = check_limits(algo, options.runtime, full_ops=False)
     if problems:
@@ -166,7 +174,7 @@ def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: di
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
             continue
-        if draft.threadblocks <= options.threadblocks or draft.is_unreadable(options.limits):
+        if draft.threadblocks <= options.threadblocks or draft.unreadable(options.limits):
             return draft
     draft = _draft(problem, parallel, pack=True)
     if draft.threadblocks > options.threadblocks:
@@ -198,7 +206,7 @@ def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _D
         parallel = _more_channels(problem, draft)
         # Where fewer were too many threadblocks, more are.
         refused = tried != draft.parallel and all(parallel[path] >= count for path, count in tried.items())
-        if draft.packed or parallel == draft.parallel or refused or draft.is_unreadable(problem.options.limits):
+        if draft.packed or parallel == draft.parallel or refused or draft.unreadable(problem.options.limits):
             break
         try:
             wider = _draft(problem, parallel, pack=False)
@@ -291,9 +299,10 @@ def _assign_threadblocks(
     """Programs and waits by rank: receives and sends joined as far as that keeps them from waiting in a circle.
 
     None where they do so even apart, and where several boxes would all have to part some: of all together, one may be enough. Once
-    there are too many threadblocks nothing more is looked at.
+    there are too many threadblocks, or steps for the runtime to read, nothing more is looked at.
     """
     most = problem.options.threadblocks // problem.options.instances
+    readable = (problem.options.limits.nodes - 1 - turns.ranks) // problem.options.instances
     capacity, chunks = problem.options.capacity, _fewest_of_a_transfer(problem)
     fuses = problem.options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
@@ -305,7 +314,7 @@ def _assign_threadblocks(
         for rank in sorted(stale):
             pairing = Pairing(forwards[rank], capacity, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
-        if max(map(len, programs)) > most:
+        if max(map(len, programs)) > most or max(_elements(program, {}) for program in programs) > readable:
             return programs, [{} for _ in programs]
         for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)

@@ -21,7 +21,7 @@ from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, lowered_collective, threadblocks_needed
+from synth.lowering import LoweringOptions, channels_per_path, lowered_collective, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -216,6 +216,10 @@ class Evidence:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
 
+    def is_nearly_near(self, size: int) -> bool:
+        """Whether another shape of something that was simulated at a size may end the search."""
+        return any(self._goal.may_get_near(size, times.get(size, math.inf)) for times in self._times.values())
+
     def may_close(self, size: int) -> bool:
         """Whether a candidate may come so near to the limit that the search ends."""
         return any(self.may_be_near(entry, size) for entry in self.scored)
@@ -266,6 +270,15 @@ class Evidence:
                 self._times.setdefault(contender, {}).update(found.times_us)
                 self.ledger.add(found.seconds)
         answers.close()
+
+    def is_same(self, contender: Contender, other: Contender) -> bool:
+        """Whether two shapes of one candidate have the same channels, and so one program: paths have no more than chunks."""
+        solution = self.entry(contender).solution
+        if solution.written is not None or contender.instances != other.instances:
+            return False
+        messages = solution.instance, solution.interpreted or solution.schedule
+        here, there = (channels_per_path(*messages, self._options(each)) for each in (contender, other))
+        return here == there
 
     def effort(self, position: int) -> Effort:
         """What a candidate is as work."""

@@ -89,18 +89,18 @@ class Ranking:
             if self.evidence.entry(one).schedules_us[size] <= self.evidence.best_us[size] * _NOT_FAR_BEHIND
         ]
 
-    def openers(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
-        """What is simulated first at a size: the most promising; where one size alone is asked for what comes in rounds, too, as it
-        takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates are not equally right,
-        and sums with more threadblocks: they are held up by what a threadblock adds.
+    def openers(self, ranked: Ranked, size: int) -> list[Contender]:
+        """What is simulated first at a size: the most promising; where one size alone is asked for the next one, beside it, and what
+        comes in rounds, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates are
+        not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
         """
         if not (self.evidence.request.single_size and self.evidence.request.by_time):
-            return list(ranked[:1])
+            return ranked.all[:1]
         if size <= CONNECTION_BOUND_BYTES:
-            paced = [contender for contender in ranked if self.evidence.entry(contender).candidate.in_rounds]
-            return list(dict.fromkeys((*ranked[:1], *paced[:1])))
+            paced = [contender for contender in ranked.all if self.evidence.entry(contender).candidate.in_rounds]
+            return list(dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1])))
         behind = self._fell_behind(size)
-        kinds = self._first_of_kinds(ranked, size)
+        kinds = self._first_of_kinds(ranked.all, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
         if not self.evidence.plan.collective(1).combining or self.evidence.request.instances is not None:
             return leaders

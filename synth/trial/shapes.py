@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, MOST_READ_TRANSFERS
+from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS
 from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
@@ -34,6 +34,8 @@ _COARSE_KNOWN = 2
 #: estimated at up to 1.6 times what it is.
 _RIVAL_INSTANCES = (1, 4)
 _NEAR_RIVAL = 1.7
+#: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
+_LISTED_OVER_BOXES = 2
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts.
@@ -81,7 +83,8 @@ class Shapes:
             and self.evidence.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED
         ):
             return
-        large = size > CONNECTION_BOUND_BYTES and not tile_by_tile
+        # Rounds are made for the channels that bandwidth needs: with more, threadblocks fall out of step.
+        large = entry.candidate.in_rounds or (size > CONNECTION_BOUND_BYTES and not tile_by_tile)
         usual = _LL_SHAPES if entry.is_low else _LARGE_SHAPES if large else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
@@ -92,7 +95,7 @@ class Shapes:
             shaped = Contender(
                 leader.position, channels, instances if self.evidence.request.instances is None else leader.instances
             )
-            if shaped != leader and self.evidence.divides(entry, shaped.instances, size):
+            if self.evidence.divides(entry, shaped.instances, size) and not self.evidence.is_same(leader, shaped):
                 yield shaped
 
     def wider(self, leader: Contender, size: int) -> Contender | None:
@@ -125,6 +128,21 @@ class Shapes:
         known = [contender for contender in ranked if self.evidence.is_known(contender)]
         rivals = [contender for contender in ranked if self.evidence.is_rival(contender)]
         return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+
+    def over_boxes(self, size: int) -> Iterator[Contender]:
+        """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
+        and twice: simulated for one box that is little work, and estimates say nothing of how their messages meet.
+        """
+        if not self.evidence.rivals_apart:
+            return
+        listed: dict[bool, list[Contender]] = {True: [], False: []}
+        for position, entry in enumerate(self.evidence.scored):
+            candidate = entry.candidate
+            if candidate.boxed and candidate.view == LARGE_VIEW == entry.protocol and not candidate.in_rounds:
+                listed[candidate.anchor_bytes > size].append(Contender(position))
+        for plain in (*listed[True][:_LISTED_OVER_BOXES], *listed[False][:_LISTED_OVER_BOXES]):
+            yield plain
+            yield from self._times_over(plain, (2,), size)
 
     def further(self, size: int) -> Iterator[Contender]:
         """The best at a size with twice its instances, where these have helped it."""

@@ -50,7 +50,8 @@ class Trial(Evidence):
     def look_at(self, scored: Sequence[Scored], *, more: bool = False) -> None:
         """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
 
-        Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet.
+        Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet, or not in other
+        shapes.
         """
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
@@ -64,6 +65,10 @@ class Trial(Evidence):
         if more and not all(map(self.may_close, self.sizes)):
             return
         self._look_at_candidates()
+        if more and not all(map(self.is_nearly_near, self.sizes)):
+            return
+        if not more:
+            self.carry_out(self._planned(self.shapes.over_boxes), may_end=True)
         self._look_at_shapes()
 
     @property
@@ -96,7 +101,7 @@ class Trial(Evidence):
         self.carry_out(quick)
         first: Runs = {}
         for size in self.plan.looked_at:
-            for contender in self.ranking.openers(ranked[size].all, size) if not self.is_reached(size) else ():
+            for contender in self.ranking.openers(ranked[size], size) if not self.is_reached(size) else ():
                 self.spend(first, contender, size, math.inf)
         self.carry_out(first)
         # What no runtime holds on many threadblocks it may hold on few.
