@@ -98,9 +98,9 @@ class Evidence:
         return self.plan.sizes
 
     @property
-    def rivals_apart(self) -> bool:
-        """Whether rings and trees are tried apart from other candidates, in all their shapes. Over a range four files cannot be the
-        best everywhere, and what is the best at one size says little of them.
+    def one_size_in_any_shape(self) -> bool:
+        """Whether one size alone is asked for, by time: then rings and trees are tried apart from other candidates, in all their
+        shapes. Over a range four files cannot be the best everywhere, and what is the best at one size says little of them.
         """
         return self.request.single_size and self.request.by_time and self.request.instances is None
 

@@ -70,7 +70,11 @@ class Ranking:
         best = {contender for contender in promise if self._is_best_shape(contender, size)}
         ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        apart = {contender for contender in ranked if self.evidence.rivals_apart and self.evidence.is_rival(contender)}
+        apart = {
+            contender
+            for contender in ranked
+            if self.evidence.one_size_in_any_shape and self.evidence.is_rival(contender)
+        }
         worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
         if self.evidence.request.by_time:
             worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
@@ -91,8 +95,8 @@ class Ranking:
 
     def openers(self, ranked: Ranked, size: int) -> list[Contender]:
         """What is simulated first at a size: the most promising; where one size alone is asked for the next one, beside it, and what
-        comes in rounds, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates are
-        not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
+        comes in rounds, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates
+        are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
         """
         if not (self.evidence.request.single_size and self.evidence.request.by_time):
             return ranked.all[:1]

@@ -133,7 +133,7 @@ class Shapes:
         """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
         and twice: simulated for one box that is little work, and estimates say nothing of how their messages meet.
         """
-        if not self.evidence.rivals_apart:
+        if not self.evidence.one_size_in_any_shape:
             return
         listed: dict[bool, list[Contender]] = {True: [], False: []}
         for position, entry in enumerate(self.evidence.scored):

@@ -225,6 +225,18 @@ def test_equal_boxes_are_cut_as_packings_are_for_large_buffers(ranks: int, fines
     assert hierarchy_candidates(instance, "trees", POWERS, GB, by_time=True) == []
 
 
+def test_over_equal_boxes_one_medium_size_is_tried_with_what_is_made_for_more() -> None:
+    instance = instance_of(star(16), "allgather")
+    usual = hierarchy_candidates(instance, "auto", POWERS, 32 * MB, by_time=True)
+    tried = hierarchy_candidates(instance, "auto", POWERS, 32 * MB, by_time=True, single=True)
+    assert [each for each in tried if each.anchor_bytes == 32 * MB] == usual
+    beyond = [each for each in tried if each.anchor_bytes > 32 * MB]
+    assert {each.anchor_bytes for each in beyond} == {256 * MB}
+    assert [each.count for each in beyond] == [each.count for each in usual if not each.in_rounds]
+    large = hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True)
+    assert hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=True) == large
+
+
 def test_alltoall_over_equal_boxes_is_cut_little() -> None:
     counts = [
         each.count for each in hierarchy_candidates(instance_of(star(16), "alltoall"), "auto", POWERS, GB, by_time=True)

@@ -120,6 +120,16 @@ def test_flow_is_for_chunks_with_one_destination() -> None:
         searched(request(ring(4), "allgather", MB, strategy="flow"))
 
 
+def test_over_boxes_what_is_made_for_one_size_and_for_more_are_two_candidates() -> None:
+    boxes = two_boxes(full(4, 50.0), range(4))
+    plan = Plan(request(boxes, "allgather", 32 * MB, objective="time"), find_paths(boxes))
+    listed = [each for each in plan.candidates() if each.boxed and not each.in_rounds]
+    assert len({(each.count, each.anchor_bytes) for each in listed}) == 2 * len({each.count for each in listed})
+    ranged = Plan(request(boxes, "allgather", 16 * MB, 1 << 30, objective="time"), find_paths(boxes))
+    cuts = [(each.count, each.in_rounds) for each in ranged.candidates() if each.boxed]
+    assert len(cuts) == len(set(cuts))
+
+
 def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> None:
     """Wherever a clock ends the search, small and large buffers have had about the same of it."""
     job = request(ring(4), "allreduce", KB, 1 << 30)

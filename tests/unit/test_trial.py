@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from msccl_xml.model import Algo
+from synth.candidates import LARGE_VIEW
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.lowering import LoweringOptions
@@ -270,6 +271,44 @@ def test_of_medium_sums_over_boxes_what_comes_in_rounds_is_simulated_whatever_it
     estimates_us = [e.times_us.get(16 * MB, math.inf) for e in trial.scored]
     assert min(trial.entry(each).times_us[16 * MB] for each in paced) > min(estimates_us)
     assert any(trial.simulated_us(contender) for contender in paced)
+
+
+def test_over_boxes_lists_for_one_medium_size_and_for_more_are_simulated_once_and_twice() -> None:
+    size = 32 * MB
+    trial = trial_of(two_boxes(full(4, 50.0), range(4)), "allgather", size, size)
+    tried = {
+        (entry.candidate.anchor_bytes > size, contender.instances)
+        for contender in trial.contenders
+        if (entry := trial.entry(contender)).candidate.boxed
+        and not entry.candidate.in_rounds
+        and entry.candidate.view == LARGE_VIEW
+        and trial.simulated_us(contender)
+    }
+    assert tried >= {(True, 1), (True, 2), (False, 1), (False, 2)}
+
+
+def test_more_channels_than_a_path_has_chunks_are_the_same_shape() -> None:
+    trial = trial_of(star(4), "allgather", 8 * MB, 8 * MB)
+    coarse = {entry.candidate.count: position for position, entry in enumerate(trial.scored)}
+    whole = Contender(coarse[1])
+    assert trial.is_same(whole, Contender(coarse[1], 4))
+    assert not trial.is_same(whole, Contender(coarse[1], 0, 2))
+    fine = coarse[max(coarse)]
+    assert not trial.is_same(Contender(fine), Contender(fine, 4))
+    assert trial.algo(whole) == trial.algo(Contender(coarse[1], 4))
+
+
+def test_other_shapes_wait_for_other_candidates_where_nothing_is_nearly_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = ring(4)
+    plan = Plan(request(topology, "allgather", 4 * MB, 4 * MB, objective="time"), find_paths(topology))
+    scored = Search(plan, Ledger(), lambda _: None).run()
+    counts = []
+    for shaped in (10.0, 0.1):
+        monkeypatch.setattr("synth.goal._SHAPED", shaped)
+        trial = Trial(plan, Ledger(), lambda _: None)
+        trial.look_at(scored, more=True)
+        counts.append(sum(bool(trial.simulated_us(contender)) for contender in trial.contenders))
+    assert counts[0] > counts[1] > 0
 
 
 @pytest.mark.parametrize(("as_few", "boxed"), [(1.5, True), (1.0, False)])

@@ -49,6 +49,18 @@ def test_larger_ones_too(n: int, proto: str) -> None:
     verify_algo(direct_reduce_scatter(n, proto), collective_of(direct_reduce_scatter(n, proto)))
 
 
+def test_on_several_processes_the_verdict_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first error in the order of the checks is the one that is told, whichever process is done first."""
+    monkeypatch.setattr("synth.verify.verify._WORTH_A_PROCESS", 0)
+    algo = ring_allreduce(4, "Simple")
+    verify_algo(algo, collective_of(algo), jobs=3)
+    outside = with_step(algo, 0, 0, 0, src_buffer=S, src_offset=0)
+    wrong = with_step(algo, 0, 0, 0, src_offset=1)
+    for broken in (outside, wrong):
+        alone, spread = refusal(broken, collective_of(algo)), refusal(broken, collective_of(algo), jobs=3)
+        assert (str(spread), spread.problem) == (str(alone), alone.problem)
+
+
 def test_a_gather_of_the_executor() -> None:
     verify_algo(direct_gather(3, 1), collective_of(direct_gather(3, 1), 1), runtime="executor")
     assert (
