@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from synth.bounds import bound_of
-from synth.collective import SHARED, Collective, CollectiveName
+from synth.collective import SHARED, Collective, CollectiveName, root_of
 from synth.inputs.load import load_topology
 from synth.paths import find_paths
 from synth.pipeline import available_cores, synthesize
@@ -69,7 +69,8 @@ def bounded(topology: Topology, collective: CollectiveName) -> float:
     """The bound at 1 GB, in us."""
     ranks = topology.num_ranks
     chunks = ranks if collective in SHARED else 1
-    return bound_of(topology, Collective(collective, ranks, chunks), find_paths(topology)).time_us(GB)
+    asked = Collective(collective, ranks, chunks, root_of(collective, None, None))
+    return bound_of(topology, asked, find_paths(topology)).time_us(GB)
 
 
 def measured(machine: str, boxes: int, collective: CollectiveName) -> tuple[Answer | float, Cost]:
