@@ -70,6 +70,9 @@ LIMITS: dict[str, Limits] = {
     ),
 }
 RUNTIMES = tuple(LIMITS)
+#: Files that microsoft/msccl keeps (MSCCL_MAX_NUM_ALGOS), in the order in which they are named; it passes over those that it cannot
+#: read. Files of one answer are no more.
+MAX_FILES = 4
 
 _SPELLINGS = {
     "msccl": {"reduce-scatter": "reduce_scatter", "gather": "custom", "scatter": "custom"},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from msccl_xml.limits import MAX_FILES
 from msccl_xml.model import Algo
 from synth.bounds import Bound
 from synth.choice import Segment
@@ -25,10 +26,7 @@ from synth.units import bandwidth_GBps, format_size
 from synth.verify import verify_algo
 from synth.workers import available_cores, in_parallel
 
-__all__ = ["MAX_FILES", "available_cores", "synthesize"]
-
-#: Files of one answer: what microsoft/msccl loads (MSCCL_MAX_NUM_ALGOS).
-MAX_FILES = 4
+__all__ = ["available_cores", "synthesize"]
 
 
 @collector_paused()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from msccl_xml.differences import differences
 from msccl_xml.errors import XmlError
 from msccl_xml.header import Header
-from msccl_xml.limits import RUNTIMES
+from msccl_xml.limits import MAX_FILES, RUNTIMES
 from msccl_xml.model import Algo
 from msccl_xml.read import read_algo
 from msccl_xml.strict import LoadVerdict, load_as
@@ -23,9 +23,6 @@ from synth.explain.config import Config, Registration
 from synth.explain.cost import Cost, cost_of
 from synth.explain.environment import caveats, needs, refused_caveats
 from synth.topology import Topology
-
-MAX_FILES = 4
-"""What microsoft/msccl keeps (MSCCL_MAX_NUM_ALGOS); it passes over those that it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)

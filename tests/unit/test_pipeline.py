@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from msccl_xml.limits import MAX_FILES
 from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
 from synth.chunks import divides, moved_bytes, range_sizes
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
-from synth.pipeline import MAX_FILES, synthesize
+from synth.pipeline import synthesize
 from synth.request import Progress, Request, Result
 from synth.topology import Topology
 from synth.verify import verify_algo
