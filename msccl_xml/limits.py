@@ -115,6 +115,14 @@ def _header_problems(algo: Algo, limits: Limits) -> Iterator[str]:
         yield from _msccl_header_problems(algo)
 
 
+def too_many_elements(limits: Limits, gpu: int, gpus: int, own: int) -> str | None:
+    """What is wrong if one of so many gpus has `own` threadblocks and steps: it reads more elements of the file than the runtime."""
+    nodes = 1 + gpus + own
+    if nodes <= limits.nodes:
+        return None
+    return f"{format_place(gpu)}: {nodes} elements as this rank reads the file, {limits.runtime} reads {limits.nodes}"
+
+
 def _msccl_header_problems(algo: Algo) -> Iterator[str]:
     low, high = algo.min_bytes or 0, algo.max_bytes
     if high is not None and low > high:
@@ -129,9 +137,9 @@ def _gpu_problems(algo: Algo, gpu: Gpu, limits: Limits) -> Iterator[str]:
     where = format_place(gpu.id)
     if len(gpu.threadblocks) > limits.threadblocks:
         yield f"{where}: {len(gpu.threadblocks)} threadblocks, {limits.runtime} takes {limits.threadblocks}"
-    nodes = 1 + len(algo.gpus) + len(gpu.threadblocks) + sum(len(tb.steps) for tb in gpu.threadblocks)
-    if nodes > limits.nodes:
-        yield f"{where}: {nodes} elements as this rank reads the file, {limits.runtime} reads {limits.nodes}"
+    steps = sum(len(tb.steps) for tb in gpu.threadblocks)
+    if unreadable := too_many_elements(limits, gpu.id, len(algo.gpus), len(gpu.threadblocks) + steps):
+        yield unreadable
     sends = Counter(tb.channel for tb in gpu.threadblocks if tb.send >= 0)
     recvs = Counter(tb.channel for tb in gpu.threadblocks if tb.recv >= 0)
     for word, counts in (("send", sends), ("recv", recvs)):

@@ -62,7 +62,25 @@ class Schedule:
         return tuple(Transfer(chunk, send.path, send.reduce) for send in self.sends for chunk in send.chunks)
 
 
-def causes(instance: Instance, messages: Sequence[Message | Send]) -> list[set[int]]:
+class Ends(NamedTuple):
+    """Where a message of `chunks` comes from and goes to: ranks, which may know the chunks under other ids (`arriving`)."""
+
+    src: int
+    chunks: tuple[int, ...]
+    dst: int
+    arriving: tuple[int, ...]
+    reduce: bool
+
+
+def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[set[int]]:
+    """For each message the places of those that must have arrived before it starts (`causes_by_ends`)."""
+    paths = [(path.src, path.dst) for path in instance.paths]
+    return causes_by_ends(
+        [Ends(paths[path][0], chunks, paths[path][1], chunks, reduce) for chunks, path, reduce, *_ in messages]
+    )
+
+
+def causes_by_ends(messages: Sequence[Ends]) -> list[set[int]]:
     """For each message the places of those that must have arrived before it starts (docs/formulation.md, eq. 2).
 
     What a rank sends of a chunk is what it was sent: a copy leaves after the copy that brought the chunk, or, at the rank that
@@ -70,14 +88,13 @@ def causes(instance: Instance, messages: Sequence[Message | Send]) -> list[set[i
     """
     copies: dict[tuple[int, int], list[int]] = {}
     reduces: dict[tuple[int, int], list[int]] = {}
-    ends = [(path.src, path.dst) for path in instance.paths]
-    for place, (chunks, path, reduce, *_) in enumerate(messages):
-        table, dst = reduces if reduce else copies, ends[path][1]
-        for chunk in chunks:
+    for place, (_, _, dst, arriving, reduce) in enumerate(messages):
+        table = reduces if reduce else copies
+        for chunk in arriving:
             table.setdefault((chunk, dst), []).append(place)
     result = []
-    for chunks, path, reduce, *_ in messages:
-        src, before = ends[path][0], set[int]()
+    for src, chunks, _, _, reduce in messages:
+        before = set[int]()
         for chunk in chunks:
             brought = () if reduce else copies.get((chunk, src), ())
             before.update(brought or reduces.get((chunk, src), ()))

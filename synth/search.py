@@ -414,9 +414,9 @@ def _merged(scored: Sequence[Scored]) -> list[Scored]:
     """The entries with those that came out the same, made for several sizes, as one: the first."""
     merged: dict[tuple[int, str, tuple[Message, ...], tuple[Message, ...]], Scored] = {}
     for entry in scored:
-        solution = entry.solution
-        schedules = (solution.schedule, solution.interpreted or solution.schedule)
-        timed, lowered = (tuple(messages_of(schedule)) for schedule in schedules)
+        timed, lowered = (
+            tuple(messages_of(schedule)) for schedule in (entry.solution.schedule, entry.solution.lowered)
+        )
         key = entry.candidate.count, entry.protocol, timed, lowered
         merged[key] = merged[key].joined(entry) if key in merged else entry
     return list(merged.values())

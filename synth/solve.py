@@ -95,6 +95,11 @@ class Solution:
         """What the program computes."""
         return self.written.collective if self.written else self.instance.collective
 
+    @property
+    def lowered(self) -> Schedule:
+        """The schedule that the program carries out."""
+        return self.interpreted or self.schedule
+
     def chunk_bytes(self, size_bytes: float) -> float:
         """Bytes of a chunk of the schedule for a buffer of `size_bytes`."""
         return self.instance.collective.chunk_bytes(size_bytes * (self.written.buffers if self.written else 1))
@@ -109,7 +114,7 @@ class Solution:
             return self.written.program(options)
         # Which slot is free when differs between boxes: with a slot for each chunk, all boxes do the same.
         apart = self.folded is not None and direct(self.collective)
-        return lower(self.instance, self.interpreted or self.schedule, replace(options, reuses_scratch=not apart))
+        return lower(self.instance, self.lowered, replace(options, reuses_scratch=not apart))
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,9 @@ _Cause = tuple[str, Connection] | tuple[str, tuple[int, tuple[int, int]]]
 class _Run:
     capacity: int
     blocks: dict[Owner, list[Operation]]
-    waits: list[Waits]
+    ends: dict[Owner, _Ends]
     chunks: int
     """of a transfer"""
-    turns: Turns
     at: dict[Owner, tuple[int, int]] = field(default_factory=dict)
     """by threadblock its next operation, and the transfers of it that are done"""
     pushed: Counter[Connection] = field(default_factory=Counter)
@@ -54,7 +53,7 @@ class _Run:
 
     def _advance(self, owner: Owner) -> tuple[_Cause | None, set[_Cause]]:
         number, transfer = self.at.get(owner, (0, 0))
-        program, here = self.blocks[owner], _Ends(*_connections(owner, self.turns), self.waits[owner.rank])
+        program, here = self.blocks[owner], self.ends[owner]
         events: set[_Cause] = set()
         cause: _Cause | None = None
         while number < len(program):
@@ -97,12 +96,6 @@ class _Ends(NamedTuple):
     waits: Waits
 
 
-def _connections(owner: Owner, turns: Turns) -> tuple[Connection, Connection]:
-    """Where a threadblock receives and where it sends."""
-    rank, (channel, recv, send) = owner
-    return turns.home(recv, rank, channel), Connection(rank, send, channel)
-
-
 def find_splits(
     programs: list[Program], waits: list[Waits], capacity: int, chunks: int = 1, turns: Turns | None = None
 ) -> frozenset[Owner] | None:
@@ -114,14 +107,20 @@ def find_splits(
     """
     turns = turns or Turns(len(programs), len(programs))
     blocks = {Owner(rank, lane): ops for rank, program in enumerate(programs) for lane, ops in program.items()}
+    ends = {
+        Owner(rank, lane): _Ends(
+            turns.home(lane.recv, rank, lane.channel), Connection(rank, lane.send, lane.channel), waits[rank]
+        )
+        for rank, lane in blocks
+    }
     for each in _transfer_sizes(blocks, chunks):
-        if stuck := _Run(capacity, blocks, waits, each, turns).run():
+        if stuck := _Run(capacity, blocks, ends, each).run():
             break
     else:
         return frozenset()
     home = {(owner.rank, op.position): owner for owner, ops in blocks.items() for op in ops}
-    senders = {_connections(owner, turns)[1]: owner for owner in blocks if owner.lane.send >= 0}
-    receivers = {_connections(owner, turns)[0]: owner for owner in blocks if owner.lane.recv >= 0}
+    senders = {ends[owner].outbound: owner for owner in blocks if owner.lane.send >= 0}
+    receivers = {ends[owner].inbound: owner for owner in blocks if owner.lane.recv >= 0}
     awaited: dict[Owner, Owner] = {}
     for owner, (word, what) in stuck.items():
         if isinstance(what, Connection):

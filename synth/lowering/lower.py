@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
-from msccl_xml.limits import Limits, check_limits
+from msccl_xml.limits import Limits, check_limits, too_many_elements
 from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.collector import collector_paused
@@ -29,9 +29,10 @@ from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
 from synth.lowering.emit import Target, emit, make_target, steps_of
 from synth.lowering.fusion import Forwards, find_forwards
+from synth.lowering.messages import Message
 from synth.lowering.operations import Lane, Operation, list_operations, part_sums
 from synth.lowering.options import LoweringOptions
-from synth.lowering.order import global_order, order_as_sent
+from synth.lowering.order import Order, global_order, order_as_sent
 from synth.lowering.storage import place_chunks
 from synth.lowering.sums import plan_sums
 from synth.lowering.threadblocks import Owner, Pairing, Program, build_programs
@@ -82,17 +83,20 @@ class _Draft:
         ]
 
     def unreadable(self, limits: Limits) -> str | None:
-        """Which rank reads more elements of the file than the runtime does, if any; with other channels they are about as many."""
-        for rank, program in enumerate(self.programs):
-            elements = 1 + self.turns.ranks + self.instances * _elements(program, self.waits[rank])
-            if elements > limits.nodes:
-                return f"gpu {rank}: {elements} elements as this rank reads the file, {limits.runtime} reads {limits.nodes}"
-        return None
+        """As `_unreadable`; with other channels there are about as many elements."""
+        return _unreadable(limits, self.turns, self.programs, self.waits, self.instances)
 
 
-def _elements(program: Program, waits: Waits) -> int:
-    """A rank's threadblocks and steps."""
-    return sum(1 + sum(steps_of(operation, waits) for operation in operations) for operations in program.values())
+def _unreadable(
+    limits: Limits, turns: Turns, programs: list[Program], waits: list[Waits], instances: int
+) -> str | None:
+    """What is wrong with the first rank that reads more elements of the file than the runtime does, if there is one."""
+    for rank, (program, own) in enumerate(zip(programs, waits, strict=True)):
+        steps = sum(steps_of(operation, own) for operations in program.values() for operation in operations)
+        problem = too_many_elements(limits, rank, turns.ranks, instances * (len(program) + steps))
+        if problem is not None:
+            return problem
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +272,7 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     options = problem.options
     messages, width = deal_messages(problem.instance, problem.schedule, options, parallel)
     for turns, own in boxes_first(problem.instance.collective, messages):
-        timed = global_order(own, options.capacity)
-        for order in (timed, order_as_sent(timed)) if turns.boxes == 1 else (timed,):
+        for order in _orders(own, turns, options.capacity):
             sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
             cooling = options.capacity if options.reuses_scratch else len(order.events)
             storage = place_chunks(problem.layout, own, order, cooling, sums)
@@ -280,6 +283,14 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
             if assigned is not None:
                 return _Draft(turns, *assigned, width, options.instances, parallel, pack)
     raise CheckError("lowering", "threadblocks wait for each other in every order")
+
+
+def _orders(messages: list[Message], turns: Turns, capacity: int) -> Iterator[Order]:
+    """The orders to try: of several boxes the timed one alone, since all ranks' messages come after them."""
+    timed = global_order(messages, capacity)
+    yield timed
+    if turns.boxes == 1:
+        yield order_as_sent(timed)
 
 
 def _fewest_of_a_transfer(problem: _Problem) -> int:
@@ -301,21 +312,23 @@ def _assign_threadblocks(
     None where they do so even apart, and where several boxes would all have to part some: of all together, one may be enough. Once
     there are too many threadblocks, or steps for the runtime to read, nothing more is looked at.
     """
-    most = problem.options.threadblocks // problem.options.instances
-    readable = (problem.options.limits.nodes - 1 - turns.ranks) // problem.options.instances
-    capacity, chunks = problem.options.capacity, _fewest_of_a_transfer(problem)
-    fuses = problem.options.fuses
+    options = problem.options
+    most = options.threadblocks // options.instances
+    capacity, chunks = options.capacity, _fewest_of_a_transfer(problem)
+    fuses = options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
     apart: frozenset[Owner] = frozenset()
     stale = set(range(len(operations)))
     programs: list[Program] = [{} for _ in operations]
     waits: list[Waits] = [{} for _ in operations]
+    none_yet: list[Waits] = [{} for _ in operations]
     while stale:
         for rank in sorted(stale):
             pairing = Pairing(forwards[rank], capacity, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
-        if max(map(len, programs)) > most or max(_elements(program, {}) for program in programs) > readable:
-            return programs, [{} for _ in programs]
+        few_enough = max(map(len, programs)) <= most
+        if not few_enough or _unreadable(options.limits, turns, programs, none_yet, options.instances):
+            return programs, none_yet
         for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)
         splits = find_splits(programs, waits, capacity, chunks, turns)

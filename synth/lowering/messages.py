@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from synth.ir import Ends
+
 
 class Connection(NamedTuple):
     """What a runtime connects: one direction between two ranks on one channel. Messages arrive in order, untagged."""
@@ -41,23 +43,7 @@ class Message(NamedTuple):
         """As the sender names it."""
         return Connection(self.sent.rank, self.sent.peer, self.channel)
 
-
-def arrivals_before(messages: list[Message]) -> list[tuple[int, ...]]:
-    """For every message, those that bring what it forwards or the contributions in it (docs/formulation.md, eq. 2)."""
-    copies: dict[tuple[int, int], list[int]] = {}
-    reduces: dict[tuple[int, int], list[int]] = {}
-    for message in messages:
-        table = reduces if message.reduce else copies
-        rank, _, chunks = message.received
-        for chunk in chunks:
-            table.setdefault((rank, chunk), []).append(message.index)
-    result = []
-    for message in messages:
-        before: set[int] = set()
-        rank, _, chunks = message.sent
-        for chunk in chunks:
-            here = (rank, chunk)
-            brought = [] if message.reduce else copies.get(here, [])
-            before.update(brought or reduces.get(here, []))
-        result.append(tuple(sorted(before)))
-    return result
+    @property
+    def ends(self) -> Ends:
+        """What decides which messages have to be there before it."""
+        return Ends(self.sent.rank, self.sent.chunks, self.received.rank, self.received.chunks, self.reduce)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from synth.errors import CheckError
-from synth.lowering.messages import Connection, Message, arrivals_before
+from synth.ir import causes_by_ends
+from synth.lowering.messages import Connection, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _priority(messages: list[Message], node: int) -> tuple[float, int, int, int]
 def _edges(messages: list[Message], capacity: int) -> list[tuple[int, int]]:
     """Pairs (earlier, later) of nodes; node 2m is the push of message m, 2m + 1 its pop."""
     edges = [(2 * message.index, 2 * message.index + 1) for message in messages]
-    for message, before in zip(messages, arrivals_before(messages), strict=True):
+    for message, before in zip(messages, causes_by_ends([message.ends for message in messages]), strict=True):
         edges += [(2 * earlier + 1, 2 * message.index) for earlier in before]
     connections: dict[Connection, list[Message]] = defaultdict(list)
     for message in messages:

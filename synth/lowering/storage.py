@@ -124,10 +124,10 @@ class _Walk:
         """A message arrives: it is stored, or added to what the rank has."""
         rank, _, chunks = message.received
         self.clock[rank] += 1
-        locals_: list[Slot | None] = []
+        own: list[Slot | None] = []
         for chunk, there in zip(chunks, self.storage.write[message.index], strict=True):
             local = self._held(rank, chunk) if message.reduce else None
-            locals_.append(local)
+            own.append(local)
             if local is not None:
                 total = self._total(message.index, rank, chunk, there)
                 for slot in (local, there):
@@ -137,7 +137,7 @@ class _Walk:
             if self.last_use[rank, chunk] == now:
                 self._free(rank, there)
         if message.reduce:
-            self.storage.local[message.index] = locals_
+            self.storage.local[message.index] = own
 
     def _home(self, index: int, rank: int, chunk: int) -> Slot | None:
         """Where a message's chunk is stored; None: in scratch that it has still to be given."""

@@ -276,8 +276,9 @@ class Evidence:
         solution = self.entry(contender).solution
         if solution.written is not None or contender.instances != other.instances:
             return False
-        messages = solution.instance, solution.interpreted or solution.schedule
-        here, there = (channels_per_path(*messages, self._options(each)) for each in (contender, other))
+        here, there = (
+            channels_per_path(solution.instance, solution.lowered, self._options(each)) for each in (contender, other)
+        )
         return here == there
 
     def effort(self, position: int) -> Effort:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from msccl_xml.check import check_structure, fused_runs
 from msccl_xml.errors import AlgoError
@@ -43,7 +44,9 @@ def verify_algo(
     _check_document(algo, collective, runtime)
     judged = _Judged(algo, collective, strict)
     sizes = granularities(algo, runtime)
-    tasks = [_Task("bounds"), *(_Task(check, size) for size in sizes for check in ("races", "values"))]
+    tasks = [_Task("bounds")]
+    for size in sizes:
+        tasks += [_Task("races", size), _Task("values", size)]
     large = sum(1 for _ in algo.steps()) >= _WORTH_A_PROCESS
     for _ in in_parallel(jobs if large else 1, _Judged.carry_out, judged, tasks):
         pass
@@ -52,7 +55,7 @@ def verify_algo(
 class _Task(NamedTuple):
     """One check, of transfers that hold so many chunks where that matters."""
 
-    check: str
+    check: Literal["bounds", "races", "values"]
     granularity: int = 0
 
 
@@ -66,16 +69,27 @@ class _Judged:
 
     def carry_out(self, task: _Task) -> None:
         """Raise VerifyError where the check finds something."""
-        for layout in self._layouts:
-            if task.check == "bounds":
-                check_bounds(list_program(self._algo), layout, self._collective.members, const_input=self._strict)
-                continue
-            graph, order = self._events(task.granularity)
-            if task.check == "races":
-                check_races(graph, order, layout)
-            else:
-                fused = _fused(self._algo) if self._algo.proto == "Simple" else {}
-                check_values(graph, order, layout, self._collective, same_order=self._strict, fused=fused)
+        match task.check:
+            case "bounds":
+                program = list_program(self._algo)
+                for layout in self._layouts:
+                    check_bounds(program, layout, self._collective.members, const_input=self._strict)
+            case "races":
+                for layout in self._layouts:
+                    check_races(*self._events(task.granularity), layout)
+            case "values":
+                for layout in self._layouts:
+                    check_values(
+                        *self._events(task.granularity),
+                        layout,
+                        self._collective,
+                        same_order=self._strict,
+                        fused=self._fused,
+                    )
+
+    @cached_property
+    def _fused(self) -> Fused:
+        return _fused(self._algo) if self._algo.proto == "Simple" else {}
 
     def _events(self, granularity: int) -> tuple[Graph, list[int]]:
         """The graph and an order of its events: the last one is kept, as several checks in a row ask for it."""
