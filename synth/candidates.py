@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from synth.boxes import Boxes
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.constants import Constants
 from synth.instance import Instance
+from synth.paths import Path
 
 #: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
 MAX_TRANSFERS = 10_000
@@ -158,16 +159,22 @@ def worthwhile_counts(instance: Instance, counts: Sequence[int], buffer_bytes: i
 
 
 def lean_candidates(
-    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool = False
+    instance: Instance,
+    counts: Sequence[int],
+    buffer_bytes: int,
+    *,
+    single: bool,
+    boxes: bool = False,
+    inside: bool = False,
 ) -> list[Candidate]:
     """Of what could be solved for an interpreter at one buffer size, what decides in practice; `single` where that size is all
-    that is asked for, `boxes` where the machine is a cluster of equal ones.
+    that is asked for, `boxes` where the machine is a cluster of equal ones, `inside` where unequal links in these are what limits.
 
     Below what is bound by bandwidth alone: packings cut as finely as is worth it, and coarsely, since every message costs a step;
     and where latency rules the coarsest, and one piece for every rank to reduce. Above: `_large_candidates`.
     """
     if buffer_bytes > CONNECTION_BOUND_BYTES:
-        return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single)
+        return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single, inside=inside)
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = _coarse(instance, counts, buffer_bytes)
@@ -198,7 +205,7 @@ def lean_candidates(
 
 
 def _large_candidates(
-    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool, inside: bool
 ) -> list[Candidate]:
     """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds (for one size) and in a
     list, and for links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine,
@@ -216,21 +223,32 @@ def _large_candidates(
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if boxes:
+        if inside:
+            fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
         return list(dict.fromkeys([listed[0], alone, *listed[1:]]))
-    most = _most_read(instance, counts, buffer_bytes) if len({path.GBps for path in instance.paths}) > 1 else []
+    most = _most_read(instance, counts, buffer_bytes) if is_uneven(instance.paths) else []
     return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
 
 
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
     """Shares cut as finely as a runtime reads: trees over unequal links carry what these can only in many small parts."""
-    cuts = {count: with_count(instance.collective, count) for count in counts}
-    read = min(MOST_READ_TRANSFERS * instance.num_ranks, _MAX_PACED_TRANSFERS)
-    fitting = [count for count, cut in cuts.items() if transfers_of(cut) <= read]
+    fitting = _readable(instance, counts, _MAX_PACED_TRANSFERS)
     if instance.collective.name not in SHARED or not fitting:
         return []
     return [Candidate("trees", max(fitting), buffer_bytes, LARGE_VIEW)]
+
+
+def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
+    """The counts, ascending, with no more transfers than `most` and than a runtime reads."""
+    read = min(MOST_READ_TRANSFERS * instance.num_ranks, most)
+    return [count for count in counts if transfers_of(with_count(instance.collective, count)) <= read]
+
+
+def is_uneven(paths: Iterable[Path]) -> bool:
+    """Whether some of the paths are wider than others."""
+    return len({path.GBps for path in paths}) > 1
 
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:
@@ -427,6 +445,31 @@ def chained_candidates(
         coarse = max((count for count in cuts if count <= 2 * ways), default=0) if large else 0
         tried += [Candidate("hierarchy-chain", coarse, buffer_bytes, VIEW)] if coarse else []
     return list(dict.fromkeys(tried))
+
+
+def finer_candidates(
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, boxes: bool, joint: bool
+) -> list[Candidate]:
+    """What to solve for one size that is compared by schedule where nothing coarser is near the limit: packings cut as finely as
+    a runtime reads (an allreduce's with free roots, where these are `joint`), in a list and in rounds, and over equal `boxes` what
+    is cut so for one of these.
+    """
+    collective = instance.collective
+    if direct(collective) or collective.name in CHAINED:
+        return []
+
+    def finest(most: int) -> list[int]:
+        fitting = _readable(instance, counts, most)
+        return [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)][-1:]
+
+    tried = []
+    if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
+        tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in finest(_MAX_FINEST_PACED_TRANSFERS)]
+    if strategy in ("auto", "trees"):
+        packing, most = (JOINT, _MAX_FINE_TRANSFERS) if joint else ("trees", _MAX_PACED_TRANSFERS)
+        packed = [Candidate(packing, count, buffer_bytes) for count in finest(most)]
+        tried += [*packed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
+    return tried
 
 
 def interpreted_candidates(

@@ -1,7 +1,7 @@
 """When an answer is near enough to the proved limit for the search to end.
 
-Only where one size is asked for, simulated times decide, and nothing thorough was asked for: where schedules decide, the best of all
-is looked for, and over a range the sizes share what is tried.
+Only where one size is asked for and nothing thorough: over a range the sizes share what is tried. Where schedules decide, the best
+of all usual cuts is looked for, and only finer ones are left out.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class Goal:
         """Whether nothing else is worth a trial at a size."""
         limit_us = self._limit_us(size)
         return time_us <= limit_us * _CLOSED and schedule_us <= limit_us * _SCHEDULE_CLOSED
+
+    def is_scheduled(self, size: int, schedule_us: float) -> bool:
+        """Where schedules decide, whether one is near enough to the limit."""
+        return schedule_us <= self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
 
     def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
         """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""

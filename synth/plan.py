@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,9 +24,11 @@ from synth.candidates import (
     candidates,
     chained_candidates,
     direct,
+    finer_candidates,
     hierarchy_candidates,
     interpreted_candidates,
     is_large,
+    is_uneven,
     joint_candidates,
     largest_candidates,
     lean_candidates,
@@ -129,11 +132,11 @@ class Plan:
     @cached_property
     def waves(self) -> tuple[tuple[Candidate, ...], ...]:
         """The candidates in waves: where one size alone is asked for, what seldom fails there first, since an answer near enough to
-        the limit ends the search; else all at once.
+        the limit ends the search (finer cuts last, if schedules decide); else all at once.
         """
         planned = self.candidates()
         if not self.ends:
-            return (tuple(planned),)
+            return tuple(tuple(each) for each in _each_once([planned, self._finer(planned)]) if each)
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -192,13 +195,26 @@ class Plan:
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan
 
+    def _finer(self, planned: Sequence[Candidate]) -> list[Candidate]:
+        """The second wave where one size alone is asked for and schedules decide; none elsewhere."""
+        request = self.request
+        if not request.single_size or request.by_time or request.thorough or is_large(self.collective(1)):
+            return []
+        size = request.max_bytes
+        joint = any(each.strategy == JOINT for each in planned)
+        counts = self._counts(size, _FINER_JOINT if joint else 1)
+        instance = self.instance(counts[0], size)
+        boxes = self._boxes_at(size) is not None
+        return finer_candidates(instance, request.strategy, counts, size, boxes=boxes, joint=joint)
+
     def _usual(
         self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool
     ) -> list[Candidate]:
         """What to solve at one size, `largest` if there is none above it, besides what is made for equal `boxes` where there are."""
         request, single = self.request, self.request.single_size
         if request.strategy == "auto" and request.by_time and not request.thorough:
-            plan = lean_candidates(instance, counts, size, single=single, boxes=boxes)
+            inside = boxes and single and size > CONNECTION_BOUND_BYTES and self._is_held_up_inside(instance, size)
+            plan = lean_candidates(instance, counts, size, single=single, boxes=boxes, inside=inside)
         else:
             slow = self.bound.us_per_byte * size > _LATENCY_COUNTS * self.bound.latency_us
             thorough = request.thorough
@@ -248,6 +264,19 @@ class Plan:
         patterns = dict.fromkeys(HIERARCHIES.values())
         found = (self.builder.boxed(self.collective(1), size, pattern) for pattern in patterns)
         return next((boxes for _, boxes in filter(None, found)), None)
+
+    def _is_held_up_inside(self, instance: Instance, size: int) -> bool:
+        """Whether what limits large buffers is inside the machine's equal boxes, whose links are unequal."""
+        boxes, topology = self._boxes_at(size), self.request.topology
+        if boxes is None:
+            return False
+        box_of = boxes.box_of
+        if not is_uneven(path for path in instance.paths if box_of[path.src] == box_of[path.dst]):
+            return False
+        copied = Collective(CollectiveName.ALLGATHER, topology.num_ranks, topology.num_ranks)
+        cut = bound_of(topology, copied, self.paths, small=False).cut
+        here = Counter(box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
+        return any(ranks < boxes.size for ranks in here.values())
 
     def _boxed_alone(self, size: int) -> bool:
         """Whether the machine is such a cluster, and too large for anything else to be tried."""

@@ -50,9 +50,16 @@ _REACH = 1 << 10
 #: Of the time limit, what the search may take; the rest is for simulating what it found.
 _SEARCH_SHARE = 0.6
 #: Sort keys that are tried for large buffers on an interpreter.
-_LARGE_KEYS = ("longest-path-to-go", "deep-trees-sooner", "trees-abreast", "most-transfers-behind")
+_LARGE_KEYS = (
+    "longest-path-to-go",
+    "deep-trees-sooner",
+    "trees-abreast",
+    "most-transfers-behind",
+    "deep-trees-little-sooner",
+    "deep-trees-much-sooner",
+)
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
-_LARGE_WORK = 60_000
+_LARGE_WORK = 200_000
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 #: Of trees that are fed evenly a deep one goes so many times its depth ahead: its chunks wait at every hop for others.
+_LITTLE_SOONER = 2.0
 _SOONER = 5.0
+_MUCH_SOONER = 12.0
 
 
 class Facts(NamedTuple):
@@ -63,22 +65,21 @@ def _by_rotation(facts: Facts) -> tuple[float, ...]:
     return (facts.rotation, -facts.to_go_us, facts.turn)
 
 
-def _trees_abreast(facts: Facts) -> tuple[float, ...]:
-    return (facts.due_us - facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
-
-
-def _deep_trees_sooner(facts: Facts) -> tuple[float, ...]:
-    return (facts.due_us - _SOONER * facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
+def _sooner(times: float) -> Key:
+    """Trees that are fed evenly, each so many times its depth ahead."""
+    return lambda facts: (facts.due_us - times * facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
 
 
 SORT_KEYS: Mapping[str, Key] = {
     "longest-path-to-go": _longest_to_go,
-    "deep-trees-sooner": _deep_trees_sooner,
-    "trees-abreast": _trees_abreast,
+    "deep-trees-sooner": _sooner(_SOONER),
+    "trees-abreast": _sooner(1.0),
     "shortest-path-so-far": _shortest_so_far,
     "most-transfers-behind": _most_behind,
     "longest-path-first": _longest_path,
     "in-turns": _in_turns,
     "chunk-by-chunk": _chunk_by_chunk,
     "by-rotation": _by_rotation,
+    "deep-trees-little-sooner": _sooner(_LITTLE_SOONER),
+    "deep-trees-much-sooner": _sooner(_MUCH_SOONER),
 }

@@ -27,6 +27,7 @@ from synth.request import Progress, Request
 from synth.search import Ledger, Scored
 from synth.simulate import Simulator, by_pair
 from synth.simulate.routes import Paths
+from synth.timing import busiest_link_us
 from synth.trial.contender import Contender, Runs
 from synth.units import format_size
 from synth.workers import in_parallel
@@ -41,6 +42,8 @@ _LOWERING_WORK = 2
 _EVERY_SIZE_WORK = 20_000
 #: Work from which on it is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
+#: A schedule that takes no longer than its busiest link is busy, times this, is held up by its routes alone.
+_KEPT_BUSY = 1.005
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
 #: Collectives whose result replaces what they are given, unless asked otherwise.
@@ -211,6 +214,17 @@ class Evidence:
             and self._goal.is_reached(size, times[size], self.entry(contender).schedules_us[size], self.best_us[size])
             for contender, times in self._times.items()
         )
+
+    def is_scheduled(self, size: int) -> bool:
+        """Where schedules decide, whether no finer cut is worth a wave: the best is near to the limit, or its busiest link alone
+        holds it up.
+        """
+        best_us = self.best_us.get(size, math.inf)
+        if self._goal.is_scheduled(size, best_us):
+            return True
+        best = min(self.scored, key=lambda entry: entry.schedules_us.get(size, math.inf)).solution
+        busiest_us = busiest_link_us(best.instance, best.schedule.transfers())
+        return best.schedule.makespan_us <= busiest_us * _KEPT_BUSY
 
     def is_near(self, size: int) -> bool:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""

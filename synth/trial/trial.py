@@ -62,6 +62,10 @@ class Trial(Evidence):
         for entry in scored:
             for size in entry.times_us:
                 self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
+        if more and not self.request.by_time:
+            if not self.closed:
+                return
+            more = False
         if more and not all(map(self.may_close, self.sizes)):
             return
         self._look_at_candidates()
@@ -74,6 +78,8 @@ class Trial(Evidence):
     @property
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
+        if not self.request.by_time:
+            return all(self.is_scheduled(size) for size in self.sizes)
         return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
 
     def segments(self, max_files: int) -> list[Segment]:

@@ -142,6 +142,26 @@ def test_a_large_allgather_on_peers_machines(name: str, limit_GBps: float, gap: 
     assert schedule_us(peer(name), 10**9) <= 1e6 / limit_GBps * (1 + gap)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "nodes", "collective", "share"),
+    [
+        ("mi250", 1, "allgather", 0.99),
+        ("mi250", 1, "reduce-scatter", 0.99),
+        ("dgx-a100", 2, "reduce-scatter", 0.99),
+        ("dgx-a100", 4, "allreduce", 0.99),
+        ("mi250", 2, "allgather", 0.97),
+        ("mesh-4x4", 1, "allreduce", 0.96),
+    ],
+)
+def test_large_schedules_are_near_the_limit_where_schedules_decide(
+    name: str, nodes: int, collective: str, share: float
+) -> None:
+    job = request(replicate(load_topology(name), nodes), collective, GB, objective="schedule")
+    (row,) = synthesize(job).sizes
+    assert row.schedule_us * share <= row.bound_us
+
+
 def test_the_limit_used_here_is_the_one_that_is_known() -> None:
     assert limit_us(load_topology("ring4"), GB) == pytest.approx(3 / 4 * GB / (2 * 25e3))
     assert limit_us(load_topology("line4"), 1000) > 0

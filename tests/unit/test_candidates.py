@@ -16,6 +16,7 @@ from synth.candidates import (
     anchors,
     candidates,
     chained_candidates,
+    finer_candidates,
     hierarchy_candidates,
     is_large,
     joint_candidates,
@@ -206,6 +207,58 @@ def test_beside_equal_boxes_the_finest_comes_in_rounds_and_copies_for_links_alon
     # A range of sizes shares what is tried.
     shared = lean_candidates(instance, POWERS, GB, single=False, boxes=True)
     assert shared == [each for each in alone if not each.in_rounds]
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_where_links_inside_boxes_limit_all_ranks_trees_are_cut_finer(name: str) -> None:
+    instance = instance_of(star(32), name)
+    counts = (*POWERS, 512, 1024)
+    usual, inside = (
+        lean_candidates(instance, counts, GB, single=True, boxes=True, inside=each) for each in (False, True)
+    )
+    assert [(each.view, each.in_rounds) for each in inside] == [(each.view, each.in_rounds) for each in usual]
+    assert {each.count for each in inside} == {2 * each.count for each in usual}
+    assert transfers_of(with_count(instance.collective, inside[0].count)) <= 32_000
+    assert lean_candidates(instance, counts, GB, single=False, boxes=True, inside=True) == lean_candidates(
+        instance, counts, GB, single=False
+    )
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_where_schedules_decide_finer_cuts_are_as_fine_as_a_runtime_reads(name: str) -> None:
+    instance = instance_of(star(16), name)
+    counts = (*POWERS, 512, 1024, 2048)
+    finest = max(
+        count for count in counts if transfers_of(with_count(instance.collective, count)) <= 2_000 * instance.num_ranks
+    )
+    tried = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=False)
+    assert [(each.strategy, each.view, each.in_rounds) for each in tried] == [
+        ("trees", None, False),
+        ("trees", LARGE_VIEW, True),
+    ]
+    assert {each.count for each in tried} == {finest}
+    assert finest > max(each.count for each in candidates(instance, "auto", counts, GB, single=True))
+    joint = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=True)
+    assert {(each.strategy, each.in_rounds) for each in joint} == {("joint", False), ("joint", True)}
+    # Chunks that are nothing beside their latency are not cut.
+    assert finer_candidates(instance, "auto", counts, KB, boxes=False, joint=False) == []
+
+
+def test_finer_cuts_follow_the_strategy_and_the_boxes() -> None:
+    instance = instance_of(star(16), "allgather")
+    made = {
+        strategy: [each.strategy for each in finer_candidates(instance, strategy, POWERS, GB, boxes=True, joint=False)]
+        for strategy in ("auto", "trees", "hierarchy", "greedy")
+    }
+    assert made == {
+        "auto": ["hierarchy-ring", "trees", "trees"],
+        "trees": ["trees", "trees"],
+        "hierarchy": ["hierarchy-ring"],
+        "greedy": [],
+    }
+    for name in ("alltoall", "broadcast", "gather"):
+        other = instance_of(star(4), name, root=0 if name in ROOTED else None)
+        assert finer_candidates(other, "auto", POWERS, GB, boxes=False, joint=False) == []
 
 
 @pytest.mark.parametrize(("ranks", "finest"), [(8, 64), (16, 64), (32, 32), (64, 4)])

@@ -8,7 +8,7 @@ import pytest
 
 from synth.baselines import BASELINES
 from synth.build import build_instance
-from synth.candidates import LARGE_VIEW, Candidate
+from synth.candidates import LARGE_VIEW, Candidate, transfers_of
 from synth.constants import Constants
 from synth.errors import InputError
 from synth.paths import find_paths
@@ -18,7 +18,7 @@ from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology
-from tests.graphs import full, line, ring, star, two_boxes
+from tests.graphs import dgx1, full, line, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -170,6 +170,17 @@ def test_over_boxes_the_first_wave_comes_in_rounds(name: str) -> None:
     ]
     assert {each.strategy for each in second} >= {*BASELINES} & {each.strategy for each in plan.candidates()}
     assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
+
+
+@pytest.mark.parametrize(("box", "nics", "inside"), [(dgx1(), 8, True), (dgx1(), 1, False), (full(4), 4, False)])
+def test_trees_of_all_ranks_are_finer_where_unequal_links_inside_boxes_limit(
+    box: Topology, nics: int, inside: bool
+) -> None:
+    """With a NIC of 1,000 GB/s for every GPU a box's own links are what limits, with one for all the network is."""
+    job = request(two_boxes(box, range(nics), GBps=1000.0 if nics > 1 else 10.0), "allgather", GB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    packed = max(each.count for each in plan.candidates() if each.strategy == "trees")
+    assert (transfers_of(plan.collective(packed)) > 16_000) == inside
 
 
 def test_the_number_of_rounds_says_what_other_sizes_and_protocols_take() -> None:

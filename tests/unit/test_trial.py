@@ -199,6 +199,18 @@ def test_an_answer_near_the_limit_ends_the_search() -> None:
     assert tried < thorough
 
 
+@pytest.mark.parametrize(("closed", "busy", "tried"), [(1.01, 0.0, False), (0.0, 1.005, False), (0.0, 0.0, True)])
+def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limit_nor_held_up_by_a_link(
+    closed: float, busy: float, tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = request(star(8), "allgather", GB, objective="schedule")
+    _, finer = Plan(job, find_paths(job.topology)).waves
+    monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
+    monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
+    cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
+    assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
+
+
 def test_what_is_far_from_the_limit_is_searched_on() -> None:
     job = request(ring(8), "allgather", 16 * KB, objective="time")
     first, second = (

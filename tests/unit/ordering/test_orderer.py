@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from synth.instance import Instance
-from synth.ir import Message, Routing, Transfer
+from synth.ir import Message, Routing, Schedule, Transfer
+from synth.list_scheduler import Rule, Work, list_schedule
 from synth.ordering import RULES, SORT_KEYS, Ordering
 from synth.ordering.keys import Facts
 from synth.routing.trees import TreesRouting
@@ -26,6 +29,8 @@ def over(instance: Instance, src: int, dst: int) -> int:
     [
         ("longest-path-to-go", PLAIN._replace(to_go_us=5.0)),
         ("deep-trees-sooner", PLAIN._replace(due_us=9.0, to_go_us=5.0)),
+        ("deep-trees-little-sooner", PLAIN._replace(due_us=7.5, to_go_us=5.0)),
+        ("deep-trees-much-sooner", PLAIN._replace(due_us=17.0, to_go_us=5.0)),
         ("trees-abreast", PLAIN._replace(due_us=5.0, so_far_us=9.0)),
         ("shortest-path-so-far", PLAIN._replace(so_far_us=3.0, to_go_us=1.0)),
         ("most-transfers-behind", PLAIN._replace(behind=4, to_go_us=1.0)),
@@ -40,7 +45,32 @@ def test_what_a_key_puts_first(name: str, sooner: Facts) -> None:
 
 
 def test_every_key_has_its_case() -> None:
-    assert len(SORT_KEYS) == 9
+    assert len(SORT_KEYS) == 11
+
+
+def test_how_much_sooner_a_deep_tree_comes_differs_by_key() -> None:
+    little, middle, much = (f"deep-trees-{word}sooner" for word in ("little-", "", "much-"))
+    for due_us, told in ((7.5, {little, middle, much}), (9.0, {middle, much}), (17.0, {much})):
+        deep = PLAIN._replace(due_us=due_us, to_go_us=5.0)
+        assert {name for name in (little, middle, much) if SORT_KEYS[name](deep) < SORT_KEYS[name](PLAIN)} == told
+
+
+def test_all_keys_are_tried_before_the_second_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of routings with many transfers three combinations are tried at least: the best key matters more than the best rule."""
+    rules: list[Rule] = []
+
+    def recorded(
+        instance: Instance, work: Work, places: Sequence[int], *, rule: Rule, cutoff_us: float
+    ) -> Schedule | None:
+        rules.append(rule)
+        return list_schedule(instance, work, places, rule=rule, cutoff_us=cutoff_us)
+
+    monkeypatch.setattr("synth.ordering.orderer.list_schedule", recorded)
+    instance = instance_of(star(3), "allgather", 4, CHUNK)
+    routing, _ = TreesRouting()(instance)
+    Ordering(("by-rotation", "chunk-by-chunk"), enough=-1.0, work=0)(instance, routing)
+    plain, busiest, _ = RULES.values()
+    assert rules == [plain, plain, busiest]
 
 
 def test_rules_are_tried_where_paths_share_a_link() -> None:
