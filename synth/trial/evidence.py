@@ -44,6 +44,8 @@ _EVERY_SIZE_WORK = 20_000
 _WORTH_A_PROCESS = 10_000
 #: A schedule that takes no longer than its busiest link is busy, times this, is held up by its routes alone.
 _KEPT_BUSY = 1.005
+#: Finer cuts of so many ranks' shares are made in seconds.
+_FEW_RANKS = 16
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
 #: Collectives whose result replaces what they are given, unless asked otherwise.
@@ -217,14 +219,15 @@ class Evidence:
 
     def is_scheduled(self, size: int) -> bool:
         """Where schedules decide, whether no finer cut is worth a wave: the best is near to the limit, or its busiest link alone
-        holds it up.
+        holds it up and finer cuts, whose routes are a little better, take long.
         """
         best_us = self.best_us.get(size, math.inf)
         if self._goal.is_scheduled(size, best_us):
             return True
         best = min(self.scored, key=lambda entry: entry.schedules_us.get(size, math.inf)).solution
         busiest_us = busiest_link_us(best.instance, best.schedule.transfers())
-        return best.schedule.makespan_us <= busiest_us * _KEPT_BUSY
+        held_up = best.schedule.makespan_us <= busiest_us * _KEPT_BUSY
+        return held_up and self.request.topology.num_ranks > _FEW_RANKS
 
     def is_near(self, size: int) -> bool:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""

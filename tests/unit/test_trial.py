@@ -199,14 +199,19 @@ def test_an_answer_near_the_limit_ends_the_search() -> None:
     assert tried < thorough
 
 
-@pytest.mark.parametrize(("closed", "busy", "tried"), [(1.01, 0.0, False), (0.0, 1.005, False), (0.0, 0.0, True)])
+@pytest.mark.parametrize(
+    ("closed", "busy", "few", "tried"),
+    [(1.01, 0.0, 8, False), (0.0, 1.005, 7, False), (0.0, 0.0, 7, True), (0.0, 1.005, 8, True)],
+)
 def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limit_nor_held_up_by_a_link(
-    closed: float, busy: float, tried: bool, monkeypatch: pytest.MonkeyPatch
+    closed: float, busy: float, few: int, tried: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of few ranks what is held up by a link is cut finer, too."""
     job = request(star(8), "allgather", GB, objective="schedule")
     _, finer = Plan(job, find_paths(job.topology)).waves
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
+    monkeypatch.setattr("synth.trial.evidence._FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
 
