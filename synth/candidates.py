@@ -212,7 +212,8 @@ def _large_candidates(
     whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
-    up, and else for links alone, since nothing holds copies up.
+    up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
+    is worth it, cut as finely as it is made in seconds, in rounds and for connections.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
@@ -222,9 +223,10 @@ def _large_candidates(
     listed = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
+    if inside:
+        fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
+        return [fine, replace(fine, in_rounds=False)]
     if boxes:
-        if inside:
-            fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
         return list(dict.fromkeys([listed[0], alone, *listed[1:]]))

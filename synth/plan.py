@@ -187,7 +187,10 @@ class Plan:
         boxed = self._over_boxes(instance, counts, size)
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._chained_alone(boxed)):
             return boxed
-        plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed))
+        inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(instance, size)
+        if inside:
+            boxed = []
+        plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed), inside=inside)
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -208,12 +211,11 @@ class Plan:
         return finer_candidates(instance, request.strategy, counts, size, boxes=boxes, joint=joint)
 
     def _usual(
-        self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool
+        self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool, inside: bool
     ) -> list[Candidate]:
         """What to solve at one size, `largest` if there is none above it, besides what is made for equal `boxes` where there are."""
         request, single = self.request, self.request.single_size
         if request.strategy == "auto" and request.by_time and not request.thorough:
-            inside = boxes and single and size > CONNECTION_BOUND_BYTES and self._is_held_up_inside(instance, size)
             plan = lean_candidates(instance, counts, size, single=single, boxes=boxes, inside=inside)
         else:
             slow = self.bound.us_per_byte * size > _LATENCY_COUNTS * self.bound.latency_us
@@ -266,12 +268,15 @@ class Plan:
         return next((boxes for _, boxes in filter(None, found)), None)
 
     def _is_held_up_inside(self, instance: Instance, size: int) -> bool:
-        """Whether what limits large buffers is inside the machine's equal boxes, whose links are unequal."""
+        """Whether what limits one large buffer are direct links of unequal width inside the machine's equal boxes: then packings of
+        all ranks are better than one box's, as far as they are made in seconds.
+        """
         boxes, topology = self._boxes_at(size), self.request.topology
-        if boxes is None:
+        if boxes is None or not self.ends or size <= CONNECTION_BOUND_BYTES or topology.num_ranks > _MOST_PACKED_RANKS:
             return False
         box_of = boxes.box_of
-        if not is_uneven(path for path in instance.paths if box_of[path.src] == box_of[path.dst]):
+        within = [path for path in instance.paths if box_of[path.src] == box_of[path.dst]]
+        if not is_uneven(within) or any(len(path.links) > 1 for path in within):
             return False
         copied = Collective(CollectiveName.ALLGATHER, topology.num_ranks, topology.num_ranks)
         cut = bound_of(topology, copied, self.paths, small=False).cut
