@@ -285,10 +285,8 @@ def _paced_cuts(instance: Instance, counts: Sequence[int]) -> list[int]:
     usual = max((count for count in fitting if transfers_of(cuts[count]) <= most(count)), default=counts[0])
     if not instance.collective.combining:
         return [usual]
-    read = min(MOST_READ_TRANSFERS * ranks, _MAX_FINEST_PACED_TRANSFERS)
-    return list(
-        dict.fromkeys((usual, max((count for count in fitting if transfers_of(cuts[count]) <= read), default=usual)))
-    )
+    finest = max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=usual)
+    return list(dict.fromkeys((usual, finest)))
 
 
 def candidates(
