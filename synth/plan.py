@@ -207,8 +207,7 @@ class Plan:
         joint = any(each.strategy == JOINT for each in planned)
         counts = self._counts(size, _FINER_JOINT if joint else 1)
         instance = self.instance(counts[0], size)
-        boxes = self._boxes_at(size) is not None
-        return finer_candidates(instance, request.strategy, counts, size, boxes=boxes, joint=joint)
+        return finer_candidates(instance, request.strategy, counts, size, boxes=self.boxes is not None, joint=joint)
 
     def _usual(
         self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool, inside: bool
@@ -250,7 +249,7 @@ class Plan:
 
     def _over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
         """What to solve at one size for the machine's equal boxes, or through them, where it has such."""
-        boxes, strategy, by_time = self._boxes_at(size), self.request.strategy, self.request.by_time
+        boxes, strategy, by_time = self.boxes, self.request.strategy, self.request.by_time
         if boxes is None:
             return []
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
@@ -261,17 +260,18 @@ class Plan:
         chained = boxed[0].chained and boxed[0].anchor_bytes > CONNECTION_BOUND_BYTES
         return chained and self.request.topology.num_ranks > _MOST_PACKED_RANKS and not self.request.thorough
 
-    def _boxes_at(self, size: int) -> Boxes | None:
+    @cached_property
+    def boxes(self) -> Boxes | None:
         """The machine's boxes where it is a cluster of equal ones."""
         patterns = dict.fromkeys(HIERARCHIES.values())
-        found = (self.builder.boxed(self.collective(1), size, pattern) for pattern in patterns)
+        found = (self.builder.boxed(self.collective(1), self.sizes[-1], pattern) for pattern in patterns)
         return next((boxes for _, boxes in filter(None, found)), None)
 
     def _is_held_up_inside(self, instance: Instance, size: int) -> bool:
         """Whether what limits one large buffer are direct links of unequal width inside the machine's equal boxes: then packings of
         all ranks are better than one box's, as far as they are made in seconds.
         """
-        boxes, topology = self._boxes_at(size), self.request.topology
+        boxes, topology = self.boxes, self.request.topology
         if boxes is None or not self.ends or size <= CONNECTION_BOUND_BYTES or topology.num_ranks > _MOST_PACKED_RANKS:
             return False
         box_of = boxes.box_of
@@ -283,10 +283,6 @@ class Plan:
         here = Counter(box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
         return any(ranks < boxes.size for ranks in here.values())
 
-    def _boxed_alone(self, size: int) -> bool:
-        """Whether the machine is such a cluster, and too large for anything else to be tried."""
-        return is_large(self.collective(1)) and self._boxes_at(size) is not None
-
     def _known(self, size: int) -> list[Candidate]:
         """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use and all ranks
         take part.
@@ -296,7 +292,7 @@ class Plan:
             request.strategy != "auto"
             or request.sketch is not None
             or request.group is not None
-            or self._boxed_alone(size)
+            or (is_large(self.collective(1)) and self.boxes is not None)
         ):
             return []
         counts = self._counts(request.min_bytes, 1 if request.collective in SHARED else _FINER_RINGS)

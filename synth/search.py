@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from statistics import fmean
 
 import numpy as np
 
@@ -60,6 +61,8 @@ _LARGE_KEYS = (
 )
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
 _LARGE_WORK = 200_000
+#: A round is no shorter than a message's latency and this share of what a threadblock takes for it: the rest overlaps.
+_ROUND_SHARE = 0.5
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
@@ -468,16 +471,21 @@ class Clock:
         return launch_us + replay.makespan_us(instance.with_chunk_bytes(self.solution.chunk_bytes(size_bytes)))
 
     def _rounds_us(self, size_bytes: int, protocol: str) -> float:
-        """What the rounds take, launch included: as much longer or shorter as chunks are, and each no less than a hop's latency."""
+        """What the rounds take, launch included: as much longer or shorter as chunks are, and each no less than a message's mean
+        latency and part of what its threadblock takes for it.
+        """
         solution = self.solution
         assert solution.interpreted is not None
         constants = Constants.for_topology(solution.instance.topology)
         mine, made_for = constants.of(protocol), constants.of(LARGE_VIEW)
         slower = max(made_for.rate_GBps / mine.rate_GBps, made_for.wire / mine.wire)
-        scale = self.solution.chunk_bytes(size_bytes) / solution.instance.chunk_bytes
-        hop_us = max(path.alpha_us for path in under_protocol(solution.instance, protocol).paths)
+        chunk_bytes = solution.chunk_bytes(size_bytes)
+        scale = chunk_bytes / solution.instance.chunk_bytes
+        paths = under_protocol(solution.instance, protocol).paths
+        hop_us = fmean(paths[send.path].alpha_us for send in solution.schedule.sends)
         round_us = solution.interpreted.makespan_us / solution.rounds
-        return mine.launch_us + solution.rounds * max(round_us * scale * slower, hop_us)
+        alone_us = hop_us + _ROUND_SHARE * chunk_bytes / (mine.rate_GBps * 1e3)
+        return mine.launch_us + solution.rounds * max(round_us * scale * slower, alone_us)
 
     def _timed(self, instance: Instance) -> Instance:
         """The instance, or a view of it, as the messages are timed on it: one box, where all do the same."""

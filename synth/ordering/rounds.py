@@ -45,8 +45,8 @@ _LOOKED_AT = 64
 _ENOUGH = 1.005
 #: Where capacity ends: sums of shares are rounded.
 _WHOLE = 0.9999
-#: A message that takes this little longer than a whole number of rounds takes no more of them.
-_WHOLE_ROUNDS = 1e-6
+#: A message that takes this much of a round longer than a whole number of them takes no more of them.
+_WHOLE_ROUNDS = 0.1
 
 
 class Place(NamedTuple):
@@ -166,8 +166,8 @@ class _Plan:
             raise NoAnswerError(
                 f"a connection has {crowded} messages, in rounds it can have {options.most}: cut less finely"
             )
-        rate_GBps = Constants.for_topology(instance.topology).of(options.protocol).rate_GBps
-        self.chunk_us = instance.chunk_bytes / (rate_GBps * 1e3)
+        self.protocol = Constants.for_topology(instance.topology).of(options.protocol)
+        self.chunk_us = instance.chunk_bytes / (self.protocol.rate_GBps * 1e3)
         self.message_us = {path: self._message_us(path) for path in self.busy}
         self.lengths_us = self._lengths()
         self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
@@ -192,10 +192,13 @@ class _Plan:
         return min(best, self.tried(pace), key=lambda tried: tried.taken_us)
 
     def _message_us(self, path: int) -> float:
-        """What a message takes if all threadblocks of its path have one: as many as bandwidth or the number of steps asks for."""
+        """What a message takes if all threadblocks of its path have one, as many as bandwidth or the number of steps asks for, and
+        what it takes at any rate.
+        """
         fewest = ceil(self.counts[path] / self.options.steps) if self.options.steps else 1
         threadblocks = max(self.channels[path], fewest)
-        return max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
+        busy_us = max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
+        return busy_us + self.instance.paths[path].alpha_us + self.protocol.step_us
 
     def _adder(self, path: int) -> int:
         """The rank that adds what comes over a path to a sum: backwards, the one that a copy is from."""

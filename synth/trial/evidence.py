@@ -46,6 +46,10 @@ _WORTH_A_PROCESS = 10_000
 _KEPT_BUSY = 1.005
 #: Finer cuts of so many ranks' shares are made in seconds.
 _FEW_RANKS = 16
+#: Boxes of more GPUs have that many threadblocks for messages in the box already; with more, simulations take several times as long.
+_FEW_PEERS = 8
+#: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
+_SHORT_IN_ROUNDS_BYTES = 16 << 20
 #: What NCCL runs by itself.
 _RIVALS = ("ring", "tree")
 #: Collectives whose result replaces what they are given, unless asked otherwise.
@@ -326,10 +330,15 @@ class Evidence:
 
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
-        is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them.
+        is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
+        messages in rounds, and what goes through boxes of few GPUs, where messages to the next one take their time.
         """
-        candidate = self.entry(contender).candidate
-        return not (candidate.view == LARGE_VIEW and (candidate.in_rounds or self.plan.collective(1).combining))
+        candidate, boxes = self.entry(contender).candidate, self.plan.boxes
+        small = boxes is not None and boxes.size <= _FEW_PEERS
+        short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
+        if candidate.view != LARGE_VIEW or small or short:
+            return True
+        return not (candidate.in_rounds or self.plan.collective(1).combining)
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request

@@ -110,10 +110,13 @@ class Trial(Evidence):
             for contender in self.ranking.openers(ranked[size], size) if not self.is_reached(size) else ():
                 self.spend(first, contender, size, math.inf)
         self.carry_out(first)
-        # What no runtime holds on many threadblocks it may hold on few.
-        plain = self.request.instances or 1
-        refused = [contender for contender in first if contender in self.refusals and contender.instances > plain]
-        self.carry_out({replace(contender, instances=plain): first[contender] for contender in refused})
+        self.carry_out(
+            {
+                replace(each, instances=self.request.instances or 1): first[each]
+                for each in first
+                if self._is_too_wide(each)
+            }
+        )
         others: Runs = {}
         for turn in range(1, _MOST_AT_A_SIZE):
             for size in reversed(self.plan.looked_at):
@@ -126,6 +129,15 @@ class Trial(Evidence):
             for contender in ranked[size].all:
                 if not self.timed(size):
                     self.carry_out({contender: [size]})
+
+    def _is_too_wide(self, contender: Contender) -> bool:
+        """Whether an opener may do better on fewer threadblocks: no runtime holds it on many, or it comes in rounds, whose messages
+        get too short when instances part them, and is not near the limit.
+        """
+        if contender.instances == (self.request.instances or 1):
+            return False
+        paced = self.entry(contender).candidate.in_rounds
+        return contender in self.refusals or (paced and not all(map(self.is_near, self.simulated_us(contender))))
 
     def _look_at_shapes(self) -> None:
         """Simulate what is coarse on many threadblocks; the best at every size, the smallest first, which are least work, in other
