@@ -340,6 +340,28 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
 
 
+@pytest.mark.parametrize(("peers", "few"), [(8, True), (3, False)])
+def test_over_boxes_of_few_gpus_what_comes_in_rounds_has_few_steps(
+    peers: int, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synth.trial.evidence._FEW_PEERS", peers)
+    trial = trial_of(two_boxes(full(4), range(4)), "allreduce", 64 * MB, 64 * MB)
+    paced = [Contender(place) for place, entry in enumerate(trial.scored) if entry.candidate.in_rounds]
+    assert paced
+    assert {trial._has_few_steps(each) for each in paced} == {few}
+
+
+def test_rounds_on_several_instances_that_stay_far_from_the_limit_are_simulated_on_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Trial, "is_near", lambda self, size: False)
+    trial = trial_of(two_boxes(full(4), range(4)), "allreduce", GB, GB)
+    paced = [each for each in trial.contenders if trial.entry(each).candidate.in_rounds and trial.simulated_us(each)]
+    wide = {each.position for each in paced if each.instances > 1}
+    assert wide
+    assert wide <= {each.position for each in paced if each.instances == 1}
+
+
 def test_what_no_runtime_holds_on_more_threadblocks_is_tried_on_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first that is simulated of a large sum has two instances; refused, it is not given up for something else."""
     lowered = Solution.program
