@@ -28,6 +28,7 @@ from synth.search import Ledger, Scored
 from synth.simulate import Simulator, by_pair
 from synth.simulate.routes import Paths
 from synth.timing import busiest_link_us
+from synth.topology import DeviceKind
 from synth.trial.contender import Contender, Runs
 from synth.units import format_size
 from synth.workers import in_parallel
@@ -48,6 +49,8 @@ _KEPT_BUSY = 1.005
 _FEW_RANKS = 16
 #: Boxes of more GPUs have that many threadblocks for messages in the box already; with more, simulations take several times as long.
 _FEW_PEERS = 8
+#: Where more GPUs share a NIC, that many have threadblocks that send over it already.
+_FEW_ON_A_NIC = 2
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
 _SHORT_IN_ROUNDS_BYTES = 16 << 20
 #: What NCCL runs by itself.
@@ -331,14 +334,21 @@ class Evidence:
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
-        messages in rounds, and what goes through boxes of few GPUs, where messages to the next one take their time.
+        messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
-        small = boxes is not None and boxes.size <= _FEW_PEERS
+        small = boxes is not None and boxes.size <= _FEW_PEERS and self._has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
         if candidate.view != LARGE_VIEW or small or short:
             return True
         return not (candidate.in_rounds or self.plan.collective(1).combining)
+
+    @cached_property
+    def _has_nics(self) -> bool:
+        """Whether hardly any GPUs share a NIC."""
+        topology = self.request.topology
+        nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
+        return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request

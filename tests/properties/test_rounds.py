@@ -150,6 +150,16 @@ def test_messages_that_share_a_link_with_more_threadblocks_are_given_more_rounds
     assert count == 8 + apart
 
 
+@pytest.mark.parametrize(("alpha_us", "chunk_bytes", "apart"), [(1.0, 4.0 * MB, 2), (50.0, 0.25 * MB, 3)])
+def test_a_message_over_a_link_of_long_latency_is_given_more_rounds(
+    alpha_us: float, chunk_bytes: float, apart: int
+) -> None:
+    """A chunk keeps the line for 52 us or more, so that 50 us more on the way are about a round."""
+    instance = instance_of(line(3, GBps=5.0, alpha_us=alpha_us), "broadcast", 8, chunk_bytes, root=0)
+    _, count = Rounds("Simple")(instance, TREES(instance).routing)
+    assert count == 8 + apart
+
+
 def _hops(instance: Instance, schedule: Schedule) -> list[tuple[tuple[int, int], int]]:
     """The paths into a rank that passes a chunk on and out of it, and the chunk."""
     before = predecessors(instance, schedule.transfers())

@@ -13,6 +13,7 @@ from synth.constants import Constants
 from synth.errors import InputError
 from synth.paths import find_paths
 from synth.plan import Plan
+from synth.protocols import under_protocol
 from synth.request import Progress, Request
 from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Stages
@@ -197,8 +198,21 @@ def test_the_number_of_rounds_says_what_other_sizes_and_protocols_take() -> None
     assert clock.estimate_us(GB, "LL128") == pytest.approx(
         wider.launch_us + all_us * simple.rate_GBps / wider.rate_GBps
     )
-    # A round is never shorter than a hop.
-    assert clock.estimate_us(KB, "Simple") >= simple.launch_us + solution.rounds * 2.93
+
+
+def test_no_round_is_shorter_than_the_mean_latency_of_messages_and_half_of_what_a_threadblock_takes() -> None:
+    """Few messages cross the network, whose latency is several times that inside a box."""
+    job = request(two_boxes(full(4), range(4)), "allgather", GB, objective="time")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    solution = search.solve(Candidate("trees", 16, GB, LARGE_VIEW, in_rounds=True))
+    assert solution is not None
+    simple = Constants.for_topology(job.topology).simple
+    paths = under_protocol(solution.instance, "Simple").paths
+    latencies = [paths[send.path].alpha_us for send in solution.schedule.sends]
+    mean_us, part_us = sum(latencies) / len(latencies), 0.5 * solution.chunk_bytes(KB) / (simple.rate_GBps * 1e3)
+    assert max(latencies) > 2 * mean_us
+    estimate_us = Clock(solution).estimate_us(KB, "Simple")
+    assert estimate_us == pytest.approx(simple.launch_us + solution.rounds * (mean_us + part_us))
 
 
 def test_more_messages_than_steps_are_no_answer_in_rounds() -> None:

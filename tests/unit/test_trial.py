@@ -340,12 +340,12 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
 
 
-@pytest.mark.parametrize(("peers", "few"), [(8, True), (3, False)])
-def test_over_boxes_of_few_gpus_what_comes_in_rounds_has_few_steps(
-    peers: int, few: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("peers", "nics", "few"), [(8, 4, True), (8, 2, True), (8, 1, False), (3, 4, False)])
+def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_steps(
+    peers: int, nics: int, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synth.trial.evidence._FEW_PEERS", peers)
-    trial = trial_of(two_boxes(full(4), range(4)), "allreduce", 64 * MB, 64 * MB)
+    trial = trial_of(two_boxes(full(4), range(nics)), "allreduce", 64 * MB, 64 * MB)
     paced = [Contender(place) for place, entry in enumerate(trial.scored) if entry.candidate.in_rounds]
     assert paced
     assert {trial._has_few_steps(each) for each in paced} == {few}

@@ -55,8 +55,8 @@ def test_how_much_sooner_a_deep_tree_comes_differs_by_key() -> None:
         assert {name for name in (little, middle, much) if SORT_KEYS[name](deep) < SORT_KEYS[name](PLAIN)} == told
 
 
-def test_all_keys_are_tried_before_the_second_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of routings with many transfers three combinations are tried at least: the best key matters more than the best rule."""
+def test_rules_and_keys_are_tried_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of routings with many transfers three combinations are tried at least: two keys, and the first of them under another rule."""
     rules: list[Rule] = []
 
     def recorded(
@@ -68,9 +68,13 @@ def test_all_keys_are_tried_before_the_second_rule(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("synth.ordering.orderer.list_schedule", recorded)
     instance = instance_of(star(3), "allgather", 4, CHUNK)
     routing, _ = TreesRouting()(instance)
-    Ordering(("by-rotation", "chunk-by-chunk"), enough=-1.0, work=0)(instance, routing)
-    plain, busiest, _ = RULES.values()
-    assert rules == [plain, plain, busiest]
+    keys = ("by-rotation", "chunk-by-chunk", "in-turns")
+    plain, reserved, busiest = RULES.values()
+    for work, tried in ((0, [plain, plain, reserved]), (10**6, [plain, plain, reserved, plain, reserved, busiest])):
+        rules.clear()
+        Ordering(keys, enough=-1.0, work=work)(instance, routing)
+        assert rules[:6] == tried
+    assert len(rules) == len(keys) * len(RULES)
 
 
 def test_rules_are_tried_where_paths_share_a_link() -> None:
