@@ -1,14 +1,13 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
-from synth.lowering.channels import channels_per_path
-from synth.lowering.lower import lower, lowered_collective, threadblocks_needed
+from synth.lowering.lower import channels_foreseen, lower, lowered_collective, threadblocks_needed
 from synth.lowering.options import LoweringOptions, Protocol, Runtime
 
 __all__ = [
     "LoweringOptions",
     "Protocol",
     "Runtime",
-    "channels_per_path",
+    "channels_foreseen",
     "lower",
     "lowered_collective",
     "threadblocks_needed",

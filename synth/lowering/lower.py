@@ -122,7 +122,7 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     _require_readable(instance, schedule, options)
     problem = _pose(instance, schedule, options)
     needed = channels_per_path(instance, schedule, options)
-    foreseen = _foreseen(problem, needed)
+    foreseen = channels_foreseen(instance, schedule, options)
     draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
     if unreadable := draft.unreadable(options.limits):
         raise _beyond(options, unreadable)
@@ -225,16 +225,17 @@ def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _D
     return draft
 
 
-def _foreseen(problem: _Problem, needed: dict[int, int]) -> dict[int, int]:
+def channels_foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
     """Channels of every path: as many as its bandwidth needs, and as its messages will need for threadblocks not to have too many
-    steps, which saves a draft, as long as threadblocks allow that.
+    steps, which saves a draft, as long as threadblocks allow that. Programs with the same ones are the same, where they are
+    allowed their threadblocks.
     """
-    options = problem.options
-    messages = Counter(send.path for send in problem.schedule.sends)
+    needed = channels_per_path(instance, schedule, options)
+    messages = Counter(send.path for send in schedule.sends)
     for room, joined in ((_ROOM_FOR_MESSAGES, False), (1.0, True)):
         steps = options.steps * room
         wider = {path: max(count, ceil(messages[path] / steps)) for path, count in needed.items()}
-        if threadblocks_needed(problem.instance, wider, joined=joined) * options.instances <= options.threadblocks:
+        if threadblocks_needed(instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
     return needed
 

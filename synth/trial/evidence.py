@@ -21,7 +21,7 @@ from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, channels_per_path, lowered_collective, threadblocks_needed
+from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -254,7 +254,9 @@ class Evidence:
         return self._goal.may_be_met(size, estimate_us, said=entry.candidate.in_rounds)
 
     def spend(self, runs: Runs, contender: Contender, size: int, most: float) -> int:
-        """Plan to simulate the contender at the size if that much work is left; the work that it takes."""
+        """Plan to simulate the contender at the size, if it is used there and that much work is left; the work that it takes."""
+        if not self.divides(self.entry(contender), contender.instances, size):
+            return 0
         effort = self.effort(contender.position)
         work = effort.crossings  # equal instances are simulated for one
         if contender not in runs and contender not in self._algos:
@@ -301,7 +303,7 @@ class Evidence:
         if solution.written is not None or contender.instances != other.instances:
             return False
         here, there = (
-            channels_per_path(solution.instance, solution.lowered, self._options(each)) for each in (contender, other)
+            channels_foreseen(solution.instance, solution.lowered, self._options(each)) for each in (contender, other)
         )
         return here == there
 

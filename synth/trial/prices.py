@@ -65,18 +65,15 @@ class Prices:
         return costs
 
     def split(self, known: Mapping[Contender, Sequence[int]], max_files: int, *, alone: bool = False) -> list[Segment]:
-        """The cheapest split, by times where these are `known`; `alone` among what is known there."""
-        costs = [
-            {
-                size: self.evidence.taken_us(contender, size) * self.price(contender, size)
-                for size in known.get(contender, ())
+        """The cheapest split, by times where these are `known` or simulated; `alone` among what is known so."""
+        costs = []
+        for contender in self.evidence.contenders:
+            served = self.costs(contender)
+            sure = served.keys() & {*known.get(contender, ()), *self.evidence.simulated_us(contender)}
+            certain = {
+                size: self.evidence.taken_us(contender, size) * self.price(contender, size) for size in sorted(sure)
             }
-            for contender in self.evidence.contenders
-        ]
-        if not alone:
-            costs = [
-                self.costs(contender) | sure for contender, sure in zip(self.evidence.contenders, costs, strict=True)
-            ]
+            costs.append(certain if alone else served | certain)
         others: dict[int, float] = {}
         for contender in filter(self.evidence.is_rival, self.evidence.contenders):
             for size, taken in self.evidence.simulated_us(contender).items():

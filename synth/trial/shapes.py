@@ -22,6 +22,8 @@ _LARGE_SHAPES = ((0, 2),)
 #: behind the best with few.
 _LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
 _NEAR_LEADER_LL = 2.5
+#: Where the best of LL takes no longer than this, times the best, another protocol overtakes it about there.
+_OVERTAKEN = 1.5
 #: And these where time is no matter.
 _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
@@ -89,14 +91,7 @@ class Shapes:
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
         plain = () if entry.wide_us and entry.is_low else ((0, 1),)
-        for channels, instances in dict.fromkeys((*plain, *usual, *more)):
-            if instances > 1 and not entry.solution.is_worth_parting(size, instances):
-                continue
-            shaped = Contender(
-                leader.position, channels, instances if self.evidence.request.instances is None else leader.instances
-            )
-            if self.evidence.divides(entry, shaped.instances, size) and not self.evidence.is_same(leader, shaped):
-                yield shaped
+        yield from self._shaped(leader, dict.fromkeys((*plain, *usual, *more)), size)
 
     def wider(self, leader: Contender, size: int) -> Contender | None:
         """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
@@ -177,6 +172,26 @@ class Shapes:
             beside = (contender.instances // 2, 2 * contender.instances)
             yield from self._times_over(contender, [each for each in beside if 1 <= each <= _MOST_INSTANCES], size)
 
+    def crossing(self, size: int) -> Iterator[Contender]:
+        """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and
+        estimates say little of what a threadblock more or less does there.
+        """
+        timed = self.evidence.timed(size)
+        low = {contender: us for contender, us in timed.items() if self.evidence.entry(contender).is_low}
+        if size < _SHAPED_BYTES or not low or min(low.values()) > min(timed.values()) * _OVERTAKEN:
+            return
+        near = [
+            contender
+            for contender, us in low.items()
+            if us <= min(low.values()) * NEAR_LEADER and not self.evidence.is_known(contender)
+        ]
+        for candidate in [*dict.fromkeys(self.evidence.entry(each).candidate for each in near)][:_LEADERS]:
+            for position, entry in enumerate(self.evidence.scored):
+                if entry.candidate == candidate and not entry.is_low and size in entry.times_us:
+                    plain = Contender(position, 0, self.evidence.request.instances or 1)
+                    yield plain
+                    yield from self._shaped(plain, _SHAPES, size)
+
     def neighbours(self, size: int) -> Iterator[Contender]:
         """What is fastest at the next larger and the next smaller size that candidates are compared at: it may be so here, too."""
         looked_at = self.evidence.plan.looked_at
@@ -185,6 +200,18 @@ class Shapes:
             for contender in [*self.evidence.timed(other)][:1]:
                 if size in self.evidence.estimates(contender):
                     yield contender
+
+    def _shaped(self, leader: Contender, shapes: Iterable[tuple[int, int]], size: int) -> Iterator[Contender]:
+        """The contender in such of the shapes as are others, were not asked to be otherwise and would be used at the size."""
+        entry = self.evidence.entry(leader)
+        for channels, instances in shapes:
+            if instances > 1 and not entry.solution.is_worth_parting(size, instances):
+                continue
+            shaped = Contender(
+                leader.position, channels, instances if self.evidence.request.instances is None else leader.instances
+            )
+            if self.evidence.divides(entry, shaped.instances, size) and not self.evidence.is_same(leader, shaped):
+                yield shaped
 
     def _times_over(self, contender: Contender, numbers: Iterable[int], size: int) -> Iterator[Contender]:
         """The contender so many times, as far as its chunks can be parted."""

@@ -8,7 +8,8 @@ are simulated, then other shapes of the best; elsewhere a contender's own estima
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from synth.choice import Segment
@@ -34,6 +35,10 @@ _LITTLE_WORK = 100_000
 _LITTLE_WORK_OF_A_RANGE = 40_000
 #: The same for other shapes of what is promising, where latency counts.
 _SMALL_SHAPES_WORK = 40_000
+#: Contenders that are simulated at a size of a range since they are likely to be this near the best there, and the work of all.
+_MOST_BETWEEN = 8
+_NEAR_THE_BEST = 1.15
+_WORK_BETWEEN = 250_000
 
 
 class Trial(Evidence):
@@ -88,6 +93,7 @@ class Trial(Evidence):
         Between the sizes that were simulated a contender's estimate stands in, and may flatter it: what is chosen is simulated where
         it serves, and the choice made again, until it stands.
         """
+        self._look_between()
         known: dict[Contender, list[int]] = {}
         segments = self.prices.split(known, max_files)
         for _ in range(_MOST_CHOICES):
@@ -158,6 +164,7 @@ class Trial(Evidence):
                 for shaped in self.shapes.of(leader, size):
                     self.shapes_work += self.spend(runs, shaped, size, most)
         self.carry_out(runs, may_end=True)
+        self.carry_out(self._planned(self.shapes.crossing), may_end=True)
         self.carry_out(self._planned(self.shapes.further), may_end=True)
         for shapes in (self.shapes.rivals, self.shapes.rivals_beside) if self.one_size_in_any_shape else ():
             self.carry_out(self._planned(shapes, _MOST_WORK), may_end=True)
@@ -177,6 +184,38 @@ class Trial(Evidence):
                     self.spend(runs, contender, size, most)
         self.work = before
         return runs
+
+    def _look_between(self) -> None:
+        """Simulate at every size of a range what is likely to be near the best there, the likeliest of every size first, while a
+        little work is left: between the sizes that candidates are compared at, one protocol overtakes another.
+        """
+        if self.request.single_size:
+            return
+        costs = {each: self.prices.costs(each) for each in self.contenders if self.simulated_us(each)}
+        ranked = {size: self._likely(size, costs) for size in self.sizes}
+        runs: Runs = {}
+        before = self.work
+        for turn in range(_MOST_BETWEEN):
+            for size, contenders in ranked.items():
+                for contender in contenders[turn : turn + 1]:
+                    self.spend(runs, contender, size, before + _WORK_BETWEEN)
+        self.work = before
+        self.carry_out(runs, may_end=True)
+
+    def _likely(self, size: int, costs: Mapping[Contender, Mapping[int, float]]) -> list[Contender]:
+        """What is near the best at a size by what it is likely to cost there, or at the next smaller or larger one that candidates
+        are compared at by what it takes: estimates alone do not say where one overtakes another.
+        """
+        looked_at = self.plan.looked_at
+        beside = (*looked_at[: bisect_left(looked_at, size)][-1:], *looked_at[bisect_right(looked_at, size) :][:1])
+        here = {each: served[size] for each, served in costs.items() if size in served}
+        behind: dict[Contender, float] = {}
+        for taken_us in (here, *map(self.timed, beside)):
+            least_us = min(taken_us.values(), default=0.0)
+            for contender in taken_us.keys() & here.keys():
+                behind[contender] = min(taken_us[contender] / least_us, behind.get(contender, _NEAR_THE_BEST))
+        near = [contender for contender, times in behind.items() if times < _NEAR_THE_BEST]
+        return sorted(near, key=lambda each: (behind[each], each.position, each.channels, each.instances))
 
     def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:
         """Simulate the chosen over their own segments and a size beyond on either side, and note them as `known` there; whether

@@ -72,6 +72,39 @@ def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them
                 assert taken <= 1.06 * (1 + 0.02 * threadblocks / 64)
 
 
+def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long range every other size is looked at; between them, where LL is overtaken, estimates do not say by what."""
+    between = {}
+    for turns in (0, 8):
+        monkeypatch.setattr("synth.trial.trial._MOST_BETWEEN", turns)
+        trial = trial_of(mesh(2, 3), "allreduce", KB, GB)
+        trial.segments(4)
+        gaps = [size for size in trial.sizes if size not in trial.plan.looked_at]
+        assert gaps
+        between[turns] = sum(len(trial.timed(size)) for size in gaps)
+    assert between[8] > 2 * between[0] > 0
+
+
+def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
+    trial = trial_of(mesh(2, 3, 50.0), "allreduce", KB, GB)
+    assert {64 * KB, MB, 64 * MB} <= set(trial.plan.looked_at)
+    assert not [*trial.shapes.crossing(64 * KB), *trial.shapes.crossing(64 * MB)]
+    crossing, timed = [*trial.shapes.crossing(MB)], trial.timed(MB)
+    best = next(iter(timed))
+    assert trial.entry(best).is_low
+    tried = [each for each in crossing if trial.entry(each).candidate == trial.entry(best).candidate]
+    assert {trial.entry(each).protocol for each in crossing} == {"Simple"}
+    assert {(each.channels, each.instances) for each in tried if each in timed} == {(0, 1), (4, 1), (0, 2)}
+
+
+def test_nothing_is_simulated_at_sizes_that_its_instances_do_not_divide() -> None:
+    """Nine shares of four chunks each are cut in two or not by the power of two that a buffer is."""
+    trial = trial_of(mesh(3, 3), "reduce-scatter", KB, GB)
+    for contender in trial.contenders:
+        for size in trial.simulated_us(contender):
+            assert trial.divides(trial.entry(contender), contender.instances, size)
+
+
 def test_far_from_where_it_was_simulated_an_estimate_is_not_made_better() -> None:
     trial = trial_of(ring(4), "allgather", KB, GB)
     checked = 0
