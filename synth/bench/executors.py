@@ -67,15 +67,39 @@ class _Pool(ProcessPoolExecutor):
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C waits until the block is left, where the system can do that."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C and a request to end wait until the block is left, and what is started in it has Ctrl-C blocked, where the system can
+    do that.
+    """
+    with _deferred(signal.SIGINT, signal.SIGTERM):
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _deferred(*numbers: signal.Signals) -> Iterator[None]:
+    """What comes of these signals in the block comes after it. To block them in this thread is not enough: the system gives them to
+    another one, a library's own, and Python then runs the handler here, between the start of a process and what it is told.
+    """
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _end_with_parent() -> None:

@@ -354,6 +354,33 @@ def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
         assert [row["integrity_check"] for row in store.select("PRAGMA integrity_check")] == ["ok"]
 
 
+def test_ctrl_c_that_another_thread_gets_waits_until_a_process_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads of libraries do not block it, and Python runs the handler in the main thread wherever that is."""
+    begun, done = threading.Event(), threading.Event()
+
+    def started(*_: object) -> Future[None]:
+        os.kill(os.getpid(), signal.SIGINT)
+        begun.wait(0.2)  # Python gets to look at signals
+        done.set()
+        return Future()
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor.submit", started)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), local_executor(1) as slots:
+            slots.executor.submit(print)
+        assert done.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        done.set()
+        other.join()
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_all_processes_at_once_and_the_run_is_taken_up(tmp_path: Path) -> None:
     """A terminal sends it to every process. Nothing but one line is said, and what was done is kept."""
