@@ -87,10 +87,8 @@ def _deferred(*numbers: signal.Signals) -> Iterator[None]:
     another one, a library's own, and Python then runs the handler here, between the start of a process and what it is told.
     """
     came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    if threading.current_thread() is not threading.main_thread():
-        handlers = {}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    here = numbers if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: handler for number in here if callable(handler := signal.getsignal(number))}
     for number in handlers:
         signal.signal(number, lambda number, _: came.append(number))
     try:

@@ -121,9 +121,8 @@ def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> A
     """
     _require_readable(instance, schedule, options)
     problem = _pose(instance, schedule, options)
-    needed = channels_per_path(instance, schedule, options)
     foreseen = channels_foreseen(instance, schedule, options)
-    draft = _within_steps(problem, _within_threadblocks(problem, needed, foreseen), foreseen)
+    draft = _within_steps(problem, _within_threadblocks(problem, foreseen), foreseen)
     if unreadable := draft.unreadable(options.limits):
         raise _beyond(options, unreadable)
     algo = emit(problem.target, draft.programs, draft.waits, draft.width, options, draft.turns)
@@ -168,12 +167,12 @@ def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _
     return _Problem(instance, schedule, options, target, layouts[0], layouts)
 
 
-def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: dict[int, int]) -> _Draft:
+def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
     """The first draft that has few enough threadblocks: with the channels that are foreseen, with fewer, then with receives and
     sends packed together. One that the runtime would not read ends the search, too.
     """
     options = problem.options
-    for parallel in _narrower(needed, foreseen):
+    for parallel in _narrower(problem, foreseen):
         try:
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
@@ -191,9 +190,10 @@ def _within_threadblocks(problem: _Problem, needed: dict[int, int], foreseen: di
     return draft
 
 
-def _narrower(needed: dict[int, int], foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
+def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
     """Channels of every path, fewer each time: those foreseen, those that bandwidth needs, and on to one each."""
     yield foreseen
+    needed = channels_per_path(problem.instance, problem.schedule, problem.options)
     if needed != foreseen:
         yield needed
     most = max(needed.values(), default=1)

@@ -178,12 +178,13 @@ class Shapes:
         """
         timed = self.evidence.timed(size)
         low = {contender: us for contender, us in timed.items() if self.evidence.entry(contender).is_low}
-        if size < _SHAPED_BYTES or not low or min(low.values()) > min(timed.values()) * _OVERTAKEN:
+        best_us = min(low.values(), default=math.inf)
+        if size < _SHAPED_BYTES or not low or best_us > min(timed.values()) * _OVERTAKEN:
             return
         near = [
             contender
             for contender, us in low.items()
-            if us <= min(low.values()) * NEAR_LEADER and not self.evidence.is_known(contender)
+            if us <= best_us * NEAR_LEADER and not self.evidence.is_known(contender)
         ]
         for candidate in [*dict.fromkeys(self.evidence.entry(each).candidate for each in near)][:_LEADERS]:
             for position, entry in enumerate(self.evidence.scored):
@@ -202,7 +203,7 @@ class Shapes:
                     yield contender
 
     def _shaped(self, leader: Contender, shapes: Iterable[tuple[int, int]], size: int) -> Iterator[Contender]:
-        """The contender in such of the shapes as are others, were not asked to be otherwise and would be used at the size."""
+        """The contender in such of the shapes as are others, and were not asked to be otherwise."""
         entry = self.evidence.entry(leader)
         for channels, instances in shapes:
             if instances > 1 and not entry.solution.is_worth_parting(size, instances):
@@ -210,14 +211,14 @@ class Shapes:
             shaped = Contender(
                 leader.position, channels, instances if self.evidence.request.instances is None else leader.instances
             )
-            if self.evidence.divides(entry, shaped.instances, size) and not self.evidence.is_same(leader, shaped):
+            if not self.evidence.is_same(leader, shaped):
                 yield shaped
 
     def _times_over(self, contender: Contender, numbers: Iterable[int], size: int) -> Iterator[Contender]:
         """The contender so many times, as far as its chunks can be parted."""
         entry = self.evidence.entry(contender)
         for instances in numbers:
-            if entry.solution.is_worth_parting(size, instances) and self.evidence.divides(entry, instances, size):
+            if entry.solution.is_worth_parting(size, instances):
                 yield replace(contender, instances=instances)
 
     def _is_narrow(self, contender: Contender) -> bool:

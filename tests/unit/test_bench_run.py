@@ -358,11 +358,11 @@ def test_ctrl_c_that_another_thread_gets_waits_until_a_process_is_told_what_to_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Threads of libraries do not block it, and Python runs the handler in the main thread wherever that is."""
-    begun, done = threading.Event(), threading.Event()
+    done = threading.Event()
 
     def started(*_: object) -> Future[None]:
         os.kill(os.getpid(), signal.SIGINT)
-        begun.wait(0.2)  # Python gets to look at signals
+        time.sleep(0.2)  # Python gets to look at signals
         done.set()
         return Future()
 
