@@ -34,6 +34,8 @@ _TIE = 1e-6
 #: more than this.
 _LEAST_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64)
 _FEW_COST = 3e-3
+#: Rounds of pricing for one chunk, which goes along one tree: many trees that share it say nothing of which that should be.
+_ROUNDS_OF_ONE = 8
 
 
 class Commodity(NamedTuple):
@@ -190,7 +192,8 @@ class TreePacking:
         master = _Master(instance, commodities)
         for tree in known:
             master.add(0, tree)
-        master.solve_until(self.rounds, self.gap)
+        alone = sum(len(commodity.chunks) for commodity in commodities) == 1
+        master.solve_until(min(self.rounds, _ROUNDS_OF_ONE) if alone else self.rounds, self.gap)
         return Packing(commodities, master.columns(), master.least_load_us, master.bound_us, master.rounds)
 
 

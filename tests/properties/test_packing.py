@@ -170,3 +170,11 @@ def test_one_rank_sends_over_every_other_and_no_further() -> None:
 def test_no_tree_carries_little_where_fewer_are_as_good(topology: Topology, name: str) -> None:
     packing = TreePacking()(instance_of(topology, name, 512, root=0 if name == "broadcast" else None))
     assert min(column.amount for column in packing.columns) > 512 / 16
+
+
+def test_one_chunk_takes_few_rounds_and_a_tree_that_reaches_all() -> None:
+    """It goes along one tree, whatever others could share it with that."""
+    one, many = (instance_of(full(16), "broadcast", chunks, root=0) for chunks in (1, 2))
+    packing = TreePacking()(one)
+    assert packing.rounds <= 16 < TreePacking()(many).rounds
+    check_columns(one, packing)
