@@ -30,6 +30,8 @@ MAX_GREEDY_TRANSFERS = 5_000
 LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
 JOINT = "joint"
+#: How the names of exchanges begin (synth.exchange).
+EXCHANGE = "exchange"
 _MOST_JOINT_RANKS = 32
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
@@ -104,6 +106,11 @@ class Candidate:
     def boxed(self) -> bool:
         """Whether one of several equal boxes is solved, for all of them."""
         return self.strategy in HIERARCHIES
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether it is an allreduce in which every rank adds up for itself (synth.exchange)."""
+        return self.strategy.startswith(EXCHANGE)
 
     @property
     def chained(self) -> bool:

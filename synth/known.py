@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
-from msccl_xml.model import Algo
-from synth.baselines import BASELINES, BaselineOptions, Built, Machine, build, schedule
+from synth.baselines import BASELINES, Machine, schedule
 from synth.candidates import MAX_TRANSFERS, transfers_of, with_count
-from synth.collective import Collective, CollectiveName
+from synth.collective import Collective
 from synth.errors import NoAnswerError
-from synth.lowering import LoweringOptions
-from synth.solve import Solution, Written
+from synth.solve import Solution
 from synth.timing import busiest_link_us
 
-ONE_SHOT = "one-shot"
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
 _UNEVEN = (1.02, 1.035)
 #: Transfers up to which rings are made: their chunks travel in a few messages.
@@ -25,10 +21,10 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
     """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending;
     where none is, for rings the finest that deals them about as much each.
 
-    Empty where the baseline does not exist for this collective or machine.
+    Empty where the baseline does not exist for this collective or machine, and for the one-shot allreduce, which is among exchanges.
     """
     baseline = BASELINES[name]
-    if collective.name not in baseline.collectives:
+    if collective.name not in baseline.collectives or baseline.plan is None:
         return []
     try:
         own = baseline.counts(machine, collective.name)
@@ -56,43 +52,7 @@ def known_solution(name: str, machine: Machine, collective: Collective, size_byt
     most = _MOST_OF_RINGS if name == "ring" else MAX_TRANSFERS
     if transfers_of(collective) > most:
         raise NoAnswerError(f"{name}: {transfers_of(collective)} transfers, at most {most} are tried")
-    if name == ONE_SHOT:
-        return _one_shot(machine, collective, size_bytes)
     instance, timed = schedule(name, machine, collective, size_bytes)
     transfers = timed.transfers()
     relaxed_us = busiest_link_us(instance, transfers)
     return Solution(instance, timed, name, "as others do", "known", timed.makespan_us, relaxed_us, None, "known")
-
-
-@dataclass(frozen=True)
-class _OneShot:
-    """Writes the one-shot allreduce of a machine for whatever options."""
-
-    machine: Machine
-    chunks: int
-    size_bytes: int
-
-    def __call__(self, options: LoweringOptions) -> Algo:
-        asked = BaselineOptions(
-            chunks=self.chunks,
-            protocol=options.protocol,
-            runtime=options.runtime,
-            inplace=options.inplace,
-            instances=options.instances,
-            max_threadblocks=options.max_threadblocks,
-        )
-        return replace(self.build(asked).algo, name=options.name)
-
-    def build(self, options: BaselineOptions) -> Built:
-        machine = self.machine
-        return build(ONE_SHOT, machine.topology, CollectiveName.ALLREDUCE, self.size_bytes, options, machine.paths)
-
-
-def _one_shot(machine: Machine, collective: Collective, size_bytes: int) -> Solution:
-    program = _OneShot(machine, collective.chunks, size_bytes)
-    built = program.build(BaselineOptions(chunks=collective.chunks))
-    makespan = built.schedule.makespan_us
-    written = Written(collective, program, collective.num_ranks)
-    return Solution(
-        built.instance, built.schedule, ONE_SHOT, "as others do", "known", makespan, makespan, None, "known", written
-    )

@@ -36,10 +36,13 @@ from synth.candidates import (
 )
 from synth.chunks import chunk_counts, range_sizes
 from synth.collective import SHARED, Collective, CollectiveName
+from synth.exchange import Exchange
+from synth.exchanged import shortest
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.paths import Path
 from synth.request import Request
+from synth.routing.exchange import ExchangeRouting
 from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
 
@@ -59,6 +62,9 @@ _FINER_RINGS = 4
 _FINER_TREES = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
 _FINER_JOINT = 2
+#: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
+_LARGEST_EXCHANGED = 256 << 10
+_MOST_EXCHANGED_RANKS = 64
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -191,6 +197,7 @@ class Plan:
         if inside:
             boxed = []
         plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed), inside=inside)
+        plan = [*self._exchanged(instance, low, size), *plan]
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -227,6 +234,38 @@ class Plan:
             if largest and request.strategy in ("auto", "trees", "flow"):
                 plan += largest_candidates(plan[0].strategy, instance, counts, size)
         return plan
+
+    @cached_property
+    def exchanges(self) -> dict[str, Exchange]:
+        """The machine's exchanges by name: of an allreduce of all ranks."""
+        instance = self.instance(self.request.topology.num_ranks, self.request.min_bytes)
+        return {exchange.name: exchange for exchange in ExchangeRouting()(instance)}
+
+    def _exchanged(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
+        """What to solve at one size in few hops, for buffers from `low_bytes` up: the shortest of the machine's exchanges there and
+        at the size, for an interpreter and on the links as they are.
+        """
+        request = self.request
+        if (
+            request.collective is not CollectiveName.ALLREDUCE
+            or request.strategy != "auto"
+            or request.sketch is not None
+            or request.group is not None
+            or size > _LARGEST_EXCHANGED
+            or request.topology.num_ranks > _MOST_EXCHANGED_RANKS
+        ):
+            return []
+        counts = self._counts(low_bytes)
+        coarsest = {
+            name: next((count for count in counts if count % exchange.parts == 0), 0)
+            for name, exchange in self.exchanges.items()
+        }
+        fitting = [exchange for name, exchange in self.exchanges.items() if coarsest[name]]
+        found = shortest(instance, fitting, "LL", 2) if request.by_time else []
+        found += shortest(instance, fitting, None, 1)
+        if request.by_time and low_bytes < size:
+            found += shortest(self.instance(counts[0], low_bytes), fitting, "LL", 1)
+        return [Candidate(name, coarsest[name], size) for name in dict.fromkeys(each.name for each in found)]
 
     def _joint(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
         """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""

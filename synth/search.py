@@ -27,6 +27,7 @@ from synth.candidates import (
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError
+from synth.exchanged import exchanged
 from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, without_surplus
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
@@ -259,6 +260,10 @@ class Search:
                 return known_solution(candidate.strategy, self.plan.machine, collective, candidate.anchor_bytes)
             except NoAnswerError:
                 return None
+        if candidate.exchanged:
+            self.ledger.enter("routing")
+            instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
+            return exchanged(instance, self.plan.exchanges[candidate.strategy])
         self.ledger.enter("topology")
         if candidate.boxed or candidate.chained:
             return self._over_boxes(candidate)
@@ -378,7 +383,7 @@ class Search:
         threadblocks for and buffers of some of the sizes divide by; and these sizes.
         """
         request = self.request
-        if request.instances is not None or request.has_cut or solution.written is not None or not request.by_time:
+        if request.instances is not None or request.has_cut or not request.by_time:
             return 1, []
         used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
         most = request.threadblocks // max(1, threadblocks_needed(solution.instance, used, joined=True))
@@ -450,7 +455,8 @@ class Clock:
         self.instance = self._timed(solution.instance)
         one = solution.folded or solution
         ordered = one.schedule if solution.rounds else one.interpreted or one.schedule
-        self.replay = Replay(self.instance, messages_of(ordered))
+        waits = solution.written.waits if solution.written else None
+        self.replay = Replay(self.instance, messages_of(ordered), waits)
         self.interpreted: dict[tuple[str, int], tuple[Instance, Replay]] = {}
 
     def time_us(self, size_bytes: int) -> float:

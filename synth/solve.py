@@ -47,13 +47,12 @@ Pacing = Callable[[Instance, Routing], tuple[Schedule, int]]
 
 @dataclass(frozen=True)
 class Written:
-    """A program that is no set of trees, and so written down instead of lowered: what it computes, the program for given
-    options, and how many buffers its schedule (that of its messages) moves.
+    """A program that is no set of trees, and so written down instead of lowered: the program for given options, and for each message
+    of its schedule, since trees' rule (eq. 2) does not say, the places of those that it waits for.
     """
 
-    collective: Collective
     program: Callable[[LoweringOptions], Algo]
-    buffers: int = 1
+    waits: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Solution:
     @property
     def collective(self) -> Collective:
         """What the program computes."""
-        return self.written.collective if self.written else self.instance.collective
+        return self.instance.collective
 
     @property
     def lowered(self) -> Schedule:
@@ -102,7 +101,7 @@ class Solution:
 
     def chunk_bytes(self, size_bytes: float) -> float:
         """Bytes of a chunk of the schedule for a buffer of `size_bytes`."""
-        return self.instance.collective.chunk_bytes(size_bytes * (self.written.buffers if self.written else 1))
+        return self.collective.chunk_bytes(size_bytes)
 
     def is_worth_parting(self, size_bytes: float, instances: int) -> bool:
         """Whether so many instances, each with its part of every chunk of a buffer, have enough to move for more of them to gain."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 
 from synth.additions import Additions
@@ -23,10 +23,13 @@ class Replay:
     The list must be in a causal order: what a message forwards is brought by messages listed before it; CheckError otherwise.
     """
 
-    def __init__(self, instance: Instance, messages: Sequence[Message]) -> None:
+    def __init__(
+        self, instance: Instance, messages: Sequence[Message], waits: Sequence[Collection[int]] | None = None
+    ) -> None:
+        """`waits`: for each message the places of those that must have arrived before it, where eq. 2 does not say (None)."""
         self.messages = tuple(messages)
         self.num_links = len(instance.topology.links)
-        waits = causes(instance, self.messages)
+        waits = causes(instance, self.messages) if waits is None else waits
         for index, others in enumerate(waits):
             if others and max(others) >= index:
                 witness = (self.messages[index], self.messages[max(others)])

@@ -35,6 +35,7 @@ VALUES = frozenset(
         "degrade",
         "doubts",
         "errors",
+        "exchange",
         "group",
         "instance",
         "interpreted",
@@ -63,6 +64,7 @@ PIPELINE = frozenset(
     {
         "build",
         "cache",
+        "exchanged",
         "goal",
         "hierarchical",
         "known",
@@ -115,6 +117,7 @@ USES_MSCCL_XML = JUDGES | {
     "baselines",
     "rivals",
     "cache",
+    "exchanged",
     "group",
     "known",
     "request",

@@ -1,5 +1,6 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
+from synth.lowering.exchange import write_exchange
 from synth.lowering.lower import channels_foreseen, lower, lowered_collective, threadblocks_needed
 from synth.lowering.options import LoweringOptions, Protocol, Runtime
 
@@ -11,4 +12,5 @@ __all__ = [
     "lower",
     "lowered_collective",
     "threadblocks_needed",
+    "write_exchange",
 ]

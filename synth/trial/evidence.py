@@ -301,7 +301,7 @@ class Evidence:
         """Whether two shapes of one candidate have the same channels, and so one program: paths have no more than chunks."""
         solution = self.entry(contender).solution
         if solution.written is not None or contender.instances != other.instances:
-            return False
+            return contender.instances == other.instances  # what is written down has channels of its own
         here, there = (
             channels_foreseen(solution.instance, solution.lowered, self._options(each)) for each in (contender, other)
         )

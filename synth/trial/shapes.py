@@ -76,7 +76,7 @@ class Shapes:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.evidence.entry(leader)
         thorough = self.evidence.request.thorough
-        if entry.solution.written is not None or not self.evidence.is_simulated(leader):
+        if not self.evidence.is_simulated(leader):
             return
         launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
         tile_by_tile = entry.candidate.chained
@@ -96,9 +96,7 @@ class Shapes:
     def wider(self, leader: Contender, size: int) -> Contender | None:
         """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
         ((channels, instances),) = _LARGE_SHAPES
-        divided = self.evidence.entry(leader).solution.written is None and self.evidence.divides(
-            self.evidence.entry(leader), instances, size
-        )
+        divided = self.evidence.divides(self.evidence.entry(leader), instances, size)
         candidate = self.evidence.entry(leader).candidate
         if candidate.strategy == JOINT and candidate.in_rounds:
             # Free roots are for direct links, which one threadblock fills.
@@ -145,8 +143,8 @@ class Shapes:
         if not fastest or size > CONNECTION_BOUND_BYTES or self.evidence.request.instances is not None:
             return
         (best,) = fastest
-        entry, instances = self.evidence.entry(best), 2 * best.instances
-        if best.instances == 1 or instances > _MOST_INSTANCES or entry.solution.written is not None:
+        instances = 2 * best.instances
+        if best.instances == 1 or instances > _MOST_INSTANCES:
             return
         yield from self._times_over(best, (instances,), size)
 

@@ -1,0 +1,183 @@
+"""Strategy `exchange`: groups of ranks that are near each other, level by level, for an allreduce of few hops (synth.exchange).
+
+Blocks of ranks are joined, a prime number of them at a time, until one is left: those whose ranks can be matched over the nearest
+ways. The matched ranks are the groups of that level. Neighbouring levels whose groups make up larger ones may be one level.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import shortest_path
+
+from synth.exchange import Exchange, Level
+from synth.instance import Instance
+
+Floats = NDArray[np.float64]
+#: A block of ranks: those in one place of all blocks that are joined make a group.
+_Block = tuple[int, ...]
+#: What decides between ways that are equally near: ranks with near numbers first. A share of the longest way's latency.
+_TIE = 1e-6
+
+
+@dataclass(frozen=True)
+class ExchangeRouting:
+    """Options: members of a group at most."""
+
+    most: int = 32
+
+    def __call__(self, instance: Instance) -> list[Exchange]:
+        """All exchanges over the levels found for an allreduce of all ranks, the fewest levels first: with each number of first
+        levels parted, as far as matched ranks have the same parts then.
+        """
+        ranks = instance.num_ranks
+        if ranks < 2:
+            return []
+        direct = _direct(instance)
+        near, before = shortest_path(_matrix(direct, ranks), return_predecessors=True)
+        found: dict[str, Exchange] = {}
+        for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
+            for levels in map(_in_order, _joined(_levels(near, order), self.most)):
+                for parted in range(len(levels) + 1):
+                    cut = tuple(Level(groups, number < parted) for number, groups in enumerate(levels))
+                    pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
+                    routes = {(src, dst): _route(direct, before, src, dst) for src, dst in pairs}
+                    exchange = Exchange(ranks, cut, routes)
+                    if exchange.fault() is None:
+                        found.setdefault(exchange.name, exchange)
+        return sorted(found.values(), key=lambda exchange: (len(exchange.levels), exchange.name))
+
+
+def _direct(instance: Instance) -> dict[tuple[int, int], tuple[float, int]]:
+    """By pair of ranks that are joined the latency of the nearest path, and which it is. Of equal ones that whose links fewer have
+    so far, the pairs that are equally far apart in a row: two GPUs beside two NICs get one each.
+    """
+    equal: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    for path in instance.paths:
+        equal[path.src, path.dst].append((path.latency_us(instance.chunk_bytes), path.index))
+    users: Counter[int] = Counter()
+    chosen = {}
+    for src, dst in sorted(equal, key=lambda pair: ((pair[1] - pair[0]) % instance.num_ranks, pair)):
+        best = min(
+            equal[src, dst], key=lambda way: (way[0], sum(users[link] for link in instance.paths[way[1]].links), way[1])
+        )
+        users.update(instance.paths[best[1]].links)
+        chosen[src, dst] = best
+    return chosen
+
+
+def _matrix(direct: dict[tuple[int, int], tuple[float, int]], ranks: int) -> Floats:
+    matrix = np.zeros((ranks, ranks))
+    for (src, dst), (latency_us, _) in direct.items():
+        matrix[src, dst] = max(latency_us, 1e-9)
+    return matrix
+
+
+def _route(
+    direct: dict[tuple[int, int], tuple[float, int]], before: NDArray[np.int32], src: int, dst: int
+) -> tuple[int, ...]:
+    """The paths of the nearest way."""
+    hops: list[int] = []
+    while dst != src:
+        relay = int(before[src, dst])
+        hops.append(direct[relay, dst][1])
+        dst = relay
+    return tuple(reversed(hops))
+
+
+def _primes(count: int) -> list[int]:
+    """Prime factors, ascending."""
+    found, factor = [], 2
+    while count > 1:
+        while count % factor == 0:
+            found.append(factor)
+            count //= factor
+        factor += 1
+    return found
+
+
+def _levels(near: Floats, order: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
+    """The groups of each level, joining so many blocks at a time."""
+    ranks = len(near)
+    tie = _TIE * float(near.max()) / ranks * np.abs(np.subtract.outer(np.arange(ranks), np.arange(ranks)))
+    cost = np.maximum(near, near.T) + tie
+    blocks: list[_Block] = [(rank,) for rank in range(ranks)]
+    levels = []
+    for size in order:
+        groups: list[tuple[int, ...]] = []
+        joined: list[_Block] = []
+        for rows in _gathered(blocks, size, cost):
+            groups += list(zip(*rows, strict=True))
+            joined.append(tuple(sorted(rank for row in rows for rank in row)))
+        levels.append(tuple(sorted(groups)))
+        blocks = sorted(joined)
+    return levels
+
+
+def _gathered(blocks: Sequence[_Block], size: int, cost: Floats) -> Iterator[list[_Block]]:
+    """Blocks that are joined, `size` each time, with their ranks in the order in which they are matched: to the first that is left
+    those whose matched ranks are nearest to it.
+    """
+    left = list(blocks)
+    while left:
+        rows = [left.pop(0)]
+        while len(rows) < size:
+            matched = [(_matched(rows, block, cost), number) for number, block in enumerate(left)]
+            ((_, row), number) = min(matched, key=lambda each: (each[0][0], each[1]))
+            rows.append(row)
+            left.pop(number)
+        yield rows
+
+
+def _matched(rows: Sequence[_Block], block: _Block, cost: Floats) -> tuple[float, _Block]:
+    """The ranks of a block in the order in which they are nearest to those of the rows together, and how near that is."""
+    worst = np.max([cost[np.ix_(row, block)] for row in rows], axis=0)
+    _, columns = linear_sum_assignment(worst**2)
+    row = tuple(block[column] for column in columns)
+    return float(max(worst[place, column] for place, column in enumerate(columns))), row
+
+
+def _joined(levels: Sequence[tuple[tuple[int, ...], ...]], most: int) -> Iterator[list[tuple[tuple[int, ...], ...]]]:
+    """The levels, with neighbours made one in every way that gives groups of no more than `most`."""
+    for cuts in itertools.product((True, False), repeat=len(levels) - 1):
+        runs = [[levels[0]]]
+        for level, apart in zip(levels[1:], cuts, strict=True):
+            if apart:
+                runs.append([level])
+            else:
+                runs[-1].append(level)
+        made = [_together(run) for run in runs]
+        if all(groups is not None and len(groups[0]) <= most for groups in made):
+            yield [groups for groups in made if groups is not None]
+
+
+def _in_order(levels: Sequence[tuple[tuple[int, ...], ...]]) -> list[tuple[tuple[int, ...], ...]]:
+    """The members of all groups by the lowest of the ranks whose sum they hold, so that the same sums are added in one order."""
+    held: dict[int, frozenset[int]] = {rank: frozenset((rank,)) for group in levels[0] for rank in group}
+    ordered = []
+    for groups in levels:
+        ordered.append(tuple(tuple(sorted(group, key=lambda rank: min(held[rank]))) for group in groups))
+        held |= {rank: frozenset().union(*(held[each] for each in group)) for group in groups for rank in group}
+    return ordered
+
+
+def _together(run: Sequence[tuple[tuple[int, ...], ...]]) -> tuple[tuple[int, ...], ...] | None:
+    """The groups of several levels as one; None where they do not make up groups of one size."""
+    size = 1
+    whole: dict[int, frozenset[int]] = {rank: frozenset((rank,)) for group in run[0] for rank in group}
+    for groups in run:
+        size *= len(groups[0])
+        for group in groups:
+            union = frozenset().union(*(whole[rank] for rank in group))
+            for rank in union:
+                whole[rank] = whole[rank] | union
+    made = {tuple(sorted(group)) for group in whole.values()}
+    if any(len(group) != size for group in made) or sum(map(len, made)) != len(whole):
+        return None
+    return tuple(sorted(made))

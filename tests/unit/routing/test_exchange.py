@@ -1,0 +1,69 @@
+"""Which exchanges a machine has: few hops on machines whose answer is known by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.exchange import Exchange
+from synth.inputs.load import load_topology
+from synth.instance import Instance
+from synth.routing.exchange import ExchangeRouting
+from synth.topology import Topology
+from tests import graphs
+from tests.graphs import instance_of
+
+
+def exchanges(topology: Topology) -> dict[str, Exchange]:
+    return {exchange.name: exchange for exchange in ExchangeRouting()(instance_of(topology, "allreduce"))}
+
+
+def hops(exchange: Exchange) -> int:
+    """The most that anything crosses: of every level the longest way."""
+    return sum(
+        max(len(exchange.routes[a, b]) for group in level.groups for a in group for b in group if a != b)
+        for level in exchange.levels
+    )
+
+
+@pytest.mark.parametrize(("topology", "name", "most"), [
+    (graphs.full(8), "exchange-8", 1),
+    (graphs.dgx1(), "exchange-4-2", 2),
+    (graphs.dgx1(), "exchange-2-2-2", 3),
+    (graphs.mesh(4, 4), "exchange-2-2-2-2", 6),
+    (graphs.mesh(3, 3), "exchange-3-3", 4),
+    (graphs.line(2), "exchange-2", 1),
+    (graphs.full(6), "exchange-2-3", 2),
+    (graphs.ring(5), "exchange-5", 2),
+])  # fmt: skip
+def test_hops_are_as_many_as_the_machine_is_wide(topology: Topology, name: str, most: int) -> None:
+    assert hops(exchanges(topology)[name]) == most
+
+
+def test_boxes_are_crossed_once_and_the_gpus_of_a_place_meet() -> None:
+    found = exchanges(graphs.two_boxes(graphs.star(4), range(4)))
+    assert {frozenset(group) for group in found["exchange-4-2"].levels[1].groups} == {
+        frozenset((rank, rank + 4)) for rank in range(4)
+    }
+
+
+def test_a_torus_has_its_rows_and_columns() -> None:
+    rows, columns = exchanges(load_topology("torus-3x3"))["exchange-3-3"].levels
+    assert {frozenset(group) for group in (*rows.groups, *columns.groups)} == {
+        *(frozenset(range(3 * row, 3 * row + 3)) for row in range(3)),
+        *(frozenset(range(column, 9, 3)) for column in range(3)),
+    }
+
+
+def test_every_number_of_first_levels_may_be_parted() -> None:
+    assert {"exchange-4-2", "exchange-4p-2", "exchange-4p-2p"} <= set(exchanges(graphs.dgx1()))
+
+
+def test_a_single_rank_has_none() -> None:
+    alone: Instance = instance_of(Topology("alone", tuple(graphs.gpus(1)), ()), "allreduce")
+    assert ExchangeRouting()(alone) == []
+
+
+def test_groups_are_no_larger_than_asked() -> None:
+    found = ExchangeRouting(most=4)(instance_of(graphs.full(8), "allreduce"))
+    assert found
+    assert max(level.size for exchange in found for level in exchange.levels) == 4
