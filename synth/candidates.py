@@ -26,6 +26,8 @@ MOST_READ_TRANSFERS = 2_000
 MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
 MAX_GREEDY_TRANSFERS = 5_000
+#: The same where chunks have one destination each, which pass many ranks on their ways.
+_MAX_DIRECT_GREEDY = 1_000
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
 LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
@@ -455,13 +457,24 @@ def chained_candidates(
 
 
 def finer_candidates(
-    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, boxes: bool, joint: bool
+    instance: Instance,
+    strategy: str,
+    counts: Sequence[int],
+    buffer_bytes: int,
+    *,
+    boxes: bool,
+    joint: bool,
+    latency_counts: bool,
 ) -> list[Candidate]:
     """What to solve for one size that is compared by schedule where nothing coarser is near the limit: packings cut as finely as
     a runtime reads (an allreduce's with free roots, where these are `joint`), in a list and in rounds, and over equal `boxes` what
-    is cut so for one of these.
+    is cut so for one of these. Where chunks have one destination each and latency counts, the greedy, unless boxes are crossed:
+    flows know bandwidth alone.
     """
     collective = instance.collective
+    if direct(collective) and strategy == "auto" and latency_counts and not boxes:
+        small = [count for count in counts if transfers_of(with_count(collective, count)) <= _MAX_DIRECT_GREEDY]
+        return [Candidate("greedy", count, buffer_bytes) for count in small[:_FEWEST_CUTS]]
     if direct(collective) or collective.name in CHAINED:
         return []
 

@@ -214,7 +214,19 @@ class Plan:
         joint = any(each.strategy == JOINT for each in planned)
         counts = self._counts(size, _FINER_JOINT if joint else 1)
         instance = self.instance(counts[0], size)
-        return finer_candidates(instance, request.strategy, counts, size, boxes=self.boxes is not None, joint=joint)
+        return finer_candidates(
+            instance,
+            request.strategy,
+            counts,
+            size,
+            boxes=self.boxes is not None,
+            joint=joint,
+            latency_counts=self._latency_counts(size),
+        )
+
+    def _latency_counts(self, size: int) -> bool:
+        """Whether latency counts beside bandwidth at a size."""
+        return self.bound.us_per_byte * size <= _LATENCY_COUNTS * self.bound.latency_us
 
     def _usual(
         self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool, inside: bool
@@ -224,10 +236,15 @@ class Plan:
         if request.strategy == "auto" and request.by_time and not request.thorough:
             plan = lean_candidates(instance, counts, size, single=single, boxes=boxes, inside=inside)
         else:
-            slow = self.bound.us_per_byte * size > _LATENCY_COUNTS * self.bound.latency_us
-            thorough = request.thorough
+            thorough, latency_counts = request.thorough, self._latency_counts(size)
             plan = candidates(
-                instance, request.strategy, counts, size, single=single, thorough=thorough, latency_counts=not slow
+                instance,
+                request.strategy,
+                counts,
+                size,
+                single=single,
+                thorough=thorough,
+                latency_counts=latency_counts,
             )
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)

@@ -204,6 +204,8 @@ class Shapes:
         """The contender in such of the shapes as are others, and were not asked to be otherwise."""
         entry = self.evidence.entry(leader)
         for channels, instances in shapes:
+            if channels and entry.solution.written is not None:
+                continue  # it has channels of its own
             if instances > 1 and not entry.solution.is_worth_parting(size, instances):
                 continue
             shaped = Contender(

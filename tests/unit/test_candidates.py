@@ -230,23 +230,26 @@ def test_where_schedules_decide_finer_cuts_are_as_fine_as_a_runtime_reads(name: 
     finest = max(
         count for count in counts if transfers_of(with_count(instance.collective, count)) <= 2_000 * instance.num_ranks
     )
-    tried = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=False)
+    tried = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=False, latency_counts=False)
     assert [(each.strategy, each.view, each.in_rounds) for each in tried] == [
         ("trees", None, False),
         ("trees", LARGE_VIEW, True),
     ]
     assert {each.count for each in tried} == {finest}
     assert finest > max(each.count for each in candidates(instance, "auto", counts, GB, single=True))
-    joint = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=True)
+    joint = finer_candidates(instance, "auto", counts, GB, boxes=False, joint=True, latency_counts=False)
     assert {(each.strategy, each.in_rounds) for each in joint} == {("joint", False), ("joint", True)}
     # Chunks that are nothing beside their latency are not cut.
-    assert finer_candidates(instance, "auto", counts, KB, boxes=False, joint=False) == []
+    assert finer_candidates(instance, "auto", counts, KB, boxes=False, joint=False, latency_counts=False) == []
 
 
 def test_finer_cuts_follow_the_strategy_and_the_boxes() -> None:
     instance = instance_of(star(16), "allgather")
     made = {
-        strategy: [each.strategy for each in finer_candidates(instance, strategy, POWERS, GB, boxes=True, joint=False)]
+        strategy: [
+            each.strategy
+            for each in finer_candidates(instance, strategy, POWERS, GB, boxes=True, joint=False, latency_counts=False)
+        ]
         for strategy in ("auto", "trees", "hierarchy", "greedy")
     }
     assert made == {
@@ -257,7 +260,7 @@ def test_finer_cuts_follow_the_strategy_and_the_boxes() -> None:
     }
     for name in ("alltoall", "broadcast", "gather"):
         other = instance_of(star(4), name, root=0 if name in ROOTED else None)
-        assert finer_candidates(other, "auto", POWERS, GB, boxes=False, joint=False) == []
+        assert finer_candidates(other, "auto", POWERS, GB, boxes=False, joint=False, latency_counts=False) == []
 
 
 @pytest.mark.parametrize(("ranks", "finest"), [(8, 64), (16, 64), (32, 32), (64, 4)])
@@ -409,3 +412,24 @@ def test_what_goes_through_boxes_is_cut_less_for_small_buffers() -> None:
     (alone,) = chained_candidates(instance, boxes, "hierarchy", POWERS, GB, by_time=False)
     assert alone.view is None
     assert chained_candidates(instance_of(star(16), "allgather"), boxes, "auto", POWERS, GB, by_time=True) == []
+
+
+def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_the_limit() -> None:
+    """On a 3x3 torus, 32 KB: the flow's paths are even, but not in step. Boxes, and what bandwidth decides, are left to flows."""
+    instance = instance_of(mesh(3, 3), "alltoall")
+
+    def tried(strategy: str, *, boxes: bool, latency_counts: bool) -> list[tuple[str, int]]:
+        found = finer_candidates(
+            instance, strategy, POWERS, 32 * KB, boxes=boxes, joint=False, latency_counts=latency_counts
+        )
+        return [(each.strategy, each.count) for each in found]
+
+    assert tried("auto", boxes=False, latency_counts=True) == [
+        ("greedy", 1),
+        ("greedy", 2),
+        ("greedy", 4),
+        ("greedy", 8),
+    ]
+    assert tried("auto", boxes=True, latency_counts=True) == []
+    assert tried("auto", boxes=False, latency_counts=False) == []
+    assert tried("flow", boxes=False, latency_counts=True) == []
