@@ -175,12 +175,15 @@ def lean_candidates(
     single: bool,
     boxes: bool = False,
     inside: bool = False,
+    exchanged: bool = False,
 ) -> list[Candidate]:
     """Of what could be solved for an interpreter at one buffer size, what decides in practice; `single` where that size is all
-    that is asked for, `boxes` where the machine is a cluster of equal ones, `inside` where unequal links in these are what limits.
+    that is asked for, `boxes` where the machine is a cluster of equal ones, `inside` where unequal links in these are what limits,
+    `exchanged` where exchanges are tried.
 
     Below what is bound by bandwidth alone: packings cut as finely as is worth it, and coarsely, since every message costs a step;
-    and where latency rules the coarsest, and one piece for every rank to reduce. Above: `_large_candidates`.
+    and where latency rules the coarsest, and one piece for every rank to reduce, unless these are exchanged, over boxes that are
+    crossed once then. Above: `_large_candidates`.
     """
     if buffer_bytes > CONNECTION_BOUND_BYTES:
         return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single, inside=inside)
@@ -198,7 +201,7 @@ def lean_candidates(
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         each = [count for count in counts if count >= instance.num_ranks][:1]
         tried.append(("greedy", counts[0], None))
-        if instance.collective.name is CollectiveName.ALLREDUCE:
+        if instance.collective.name is CollectiveName.ALLREDUCE and not (exchanged and boxes):
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]

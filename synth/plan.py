@@ -196,8 +196,9 @@ class Plan:
         inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(instance, size)
         if inside:
             boxed = []
-        plan = self._usual(instance, counts, size, largest=size == sizes[-1], boxes=bool(boxed), inside=inside)
-        plan = [*self._exchanged(instance, low, size), *plan]
+        few_hops = self._exchanged(instance, low, size)
+        plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
+        plan = [*few_hops, *plan]
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -229,12 +230,14 @@ class Plan:
         return self.bound.us_per_byte * size <= _LATENCY_COUNTS * self.bound.latency_us
 
     def _usual(
-        self, instance: Instance, counts: Sequence[int], size: int, *, largest: bool, boxes: bool, inside: bool
+        self, instance: Instance, counts: Sequence[int], size: int, *, boxes: bool, inside: bool, exchanged: bool
     ) -> list[Candidate]:
-        """What to solve at one size, `largest` if there is none above it, besides what is made for equal `boxes` where there are."""
+        """What to solve at one size besides what is made for equal `boxes` where there are, and what is `exchanged`."""
         request, single = self.request, self.request.single_size
         if request.strategy == "auto" and request.by_time and not request.thorough:
-            plan = lean_candidates(instance, counts, size, single=single, boxes=boxes, inside=inside)
+            plan = lean_candidates(
+                instance, counts, size, single=single, boxes=boxes, inside=inside, exchanged=exchanged
+            )
         else:
             thorough, latency_counts = request.thorough, self._latency_counts(size)
             plan = candidates(
@@ -248,7 +251,7 @@ class Plan:
             )
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
-            if largest and request.strategy in ("auto", "trees", "flow"):
+            if size == request.max_bytes and request.strategy in ("auto", "trees", "flow"):
                 plan += largest_candidates(plan[0].strategy, instance, counts, size)
         return plan
 

@@ -19,6 +19,7 @@ from synth.candidates import (
     HIERARCHIES,
     JOINT,
     LARGE_VIEW,
+    LATENCY_BOUND_BYTES,
     WAYS_OF_A_PLACE,
     Candidate,
     direct,
@@ -247,9 +248,9 @@ class Search:
     def _stages_at(self, size: int) -> Stages:
         """All stages where schedules decide or a bandwidth is to be reached, the quick ones elsewhere."""
         request = self.request
-        return (
-            self.stages if request.thorough or not request.by_time or size == request.max_bytes else self._quick_stages
-        )
+        if request.thorough or not request.by_time or (size == request.max_bytes and size > LATENCY_BOUND_BYTES):
+            return self.stages
+        return self._quick_stages
 
     def solve(self, candidate: Candidate) -> Solution | None:
         """The candidate through the stages; None where it is one of others' algorithms and the machine has no such."""

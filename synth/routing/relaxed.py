@@ -7,12 +7,14 @@ at least every link's total load plus what no transfer over that link can avoid 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from synth.errors import CheckError
 from synth.instance import Demand, Instance
 from synth.ir import Routing, Transfer
+from synth.paths import distances
 from synth.timing import link_loads_us
 
 
@@ -60,8 +62,9 @@ def arrivals_us(instance: Instance, source: int, paths: Iterable[int]) -> dict[i
 
 def distances_us(instance: Instance) -> list[dict[int, float]]:
     """The least latency of one chunk from each rank to every other, over free links."""
-    every = range(len(instance.paths))
-    return [arrivals_us(instance, rank, every) for rank in range(instance.num_ranks)]
+    latencies_us = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
+    table = distances(instance.num_ranks, instance.paths, latencies_us)
+    return [{rank: us for rank, us in enumerate(row) if us < math.inf} for row in table.tolist()]
 
 
 def link_margins_us(instance: Instance) -> dict[int, float]:
@@ -74,8 +77,9 @@ def link_margins_us(instance: Instance) -> dict[int, float]:
     distance = distances_us(instance)
     head: dict[int, float] = {}
     tail: dict[int, float] = {}
+    soonest = [min((distance[source][rank] for source in sources), default=0.0) for rank in range(instance.num_ranks)]
     for path in instance.paths:
-        earliest = min((distance[source][path.src] for source in sources), default=0.0)
+        earliest = soonest[path.src]
         latency = path.latency_us(instance.chunk_bytes)
         for link, busy in zip(path.links, path.busy_us(instance.chunk_bytes), strict=True):
             head[link] = min(head.get(link, earliest), earliest)

@@ -433,3 +433,15 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
     assert tried("auto", boxes=True, latency_counts=True) == []
     assert tried("auto", boxes=False, latency_counts=False) == []
     assert tried("flow", boxes=False, latency_counts=True) == []
+
+
+def test_over_boxes_that_exchange_no_greedy_cuts_a_piece_for_every_rank() -> None:
+    """It takes longest there, and is what an exchange of parts does."""
+    instance = instance_of(star(16), "allreduce")
+
+    def pieces(*, boxes: bool, exchanged: bool) -> list[int]:
+        found = lean_candidates(instance, POWERS, 4 * KB, single=True, boxes=boxes, exchanged=exchanged)
+        return [each.count for each in found if each.strategy == "greedy" and each.count >= 16]
+
+    assert pieces(boxes=True, exchanged=True) == []
+    assert pieces(boxes=False, exchanged=True) == pieces(boxes=True, exchanged=False) == [16]

@@ -267,3 +267,39 @@ def test_an_instance_carries_its_part_of_every_message() -> None:
     clock = Clock(solution)
     for copies in (2, 8):
         assert clock.estimate_us(copies * MB, "LL", copies) == pytest.approx(clock.estimate_us(MB, "LL"), rel=1e-3)
+
+
+@pytest.mark.parametrize("objective", ["time", "schedule"])
+def test_a_small_allreduce_is_tried_in_exchanges_and_a_clock_times_them(objective: str) -> None:
+    """On a DGX-1 quads give each other all they have, then each GPU and its neighbour in the other quad: two hops."""
+    job = request(dgx1(), "allreduce", KB, objective=objective)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    tried = [each for each in search.plan.candidates() if each.exchanged]
+    assert "exchange-4-2" in [each.strategy for each in tried]
+    solution = search.solve(next(each for each in tried if each.strategy == "exchange-4-2"))
+    assert solution is not None
+    assert solution.written is not None
+    assert solution.schedule.makespan_us < 3 * 0.7
+    assert Clock(solution).time_us(KB) == pytest.approx(solution.schedule.makespan_us)
+    assert Clock(solution).time_us(2 * KB) > solution.schedule.makespan_us
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        request(dgx1(), "allgather", KB),
+        request(dgx1(), "allreduce", 16 * MB),
+        request(dgx1(), "allreduce", KB, strategy="trees"),
+        request(dgx1(), "allreduce", KB, group=(0, 1, 4)),
+    ],
+    ids=["allgather", "large", "trees", "group"],
+)
+def test_what_moves_much_or_is_asked_for_otherwise_is_not_exchanged(job: Request) -> None:
+    assert not any(each.exchanged for each in Plan(job, find_paths(job.topology)).candidates())
+
+
+def test_a_cut_that_is_asked_for_is_kept_by_exchanges() -> None:
+    job = request(dgx1(), "allreduce", KB, chunks=2, objective="time")
+    tried = [each for each in Plan(job, find_paths(job.topology)).candidates() if each.exchanged]
+    assert {each.count for each in tried} == {2}
+    assert not any("4p" in each.strategy or "8p" in each.strategy for each in tried)
