@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -117,6 +117,22 @@ def kind_of(topology: Topology, path: Path) -> PathKind:
     if devices & _NETWORK_LIKE or "network" in wires:
         return PathKind.NETWORK
     return PathKind.PCIE if devices & _PCIE_LIKE or "pcie" in wires else PathKind.NVLINK
+
+
+def one_each(num_ranks: int, paths: Iterable[Path]) -> dict[tuple[int, int], int]:
+    """The path, by index, of every ordered pair of ranks that is joined. Of equal ones that whose links fewer pairs have so far, the
+    pairs that are equally far apart in a row: two GPUs beside two NICs get one each, as in NCCL.
+    """
+    equal: dict[tuple[int, int], list[Path]] = defaultdict(list)
+    for path in paths:
+        equal[path.src, path.dst].append(path)
+    pairs: Counter[int] = Counter()
+    chosen = {}
+    for src, dst in sorted(equal, key=lambda pair: ((pair[1] - pair[0]) % num_ranks, pair)):
+        best = min(equal[src, dst], key=lambda path: (sum(pairs[link] for link in path.links), path.index))
+        pairs.update(best.links)
+        chosen[src, dst] = best.index
+    return chosen
 
 
 def distances(num_ranks: int, paths: Sequence[Path], lengths: Sequence[float]) -> NDArray[np.float64]:

@@ -6,14 +6,14 @@ Where NVLink does not join two GPUs of a DGX-1, NCCL's point-to-point transfers 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from synth.baselines.ring_search import Ring, find_rings
 from synth.errors import NoAnswerError
-from synth.paths import Path, reverse_path
+from synth.paths import Path, one_each, reverse_path
 from synth.topology import Topology
 
 
@@ -31,23 +31,10 @@ class Machine:
 
     @cached_property
     def direct(self) -> dict[tuple[int, int], int]:
-        """The path of every ordered pair of ranks that is joined.
-
-        Of equal ones the one whose links fewer pairs have so far, the pairs that are equally far apart in a row: two GPUs beside
-        two NICs get one each, as in NCCL. A reversed machine has the same paths.
-        """
+        """The path of every ordered pair of ranks that is joined (`one_each`). A reversed machine has the same paths."""
         if self.mirrors is not None:
             return {(dst, src): path for (src, dst), path in self.mirrors.direct.items()}
-        equal: dict[tuple[int, int], list[Path]] = defaultdict(list)
-        for path in self.paths:
-            equal[path.src, path.dst].append(path)
-        pairs: Counter[int] = Counter()
-        chosen = {}
-        for src, dst in sorted(equal, key=lambda pair: ((pair[1] - pair[0]) % self.num_ranks, pair)):
-            best = min(equal[src, dst], key=lambda path: (sum(pairs[link] for link in path.links), path.index))
-            pairs.update(best.links)
-            chosen[src, dst] = best.index
-        return chosen
+        return one_each(self.num_ranks, self.paths)
 
     @cached_property
     def nodes(self) -> tuple[tuple[int, ...], ...]:

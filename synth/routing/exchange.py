@@ -7,17 +7,17 @@ ways. The matched ranks are the groups of that level. Neighbouring levels whose 
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
 from synth.exchange import Exchange, Level
 from synth.instance import Instance
+from synth.paths import one_each
 
 Floats = NDArray[np.float64]
 #: A block of ranks: those in one place of all blocks that are joined make a group.
@@ -39,8 +39,12 @@ class ExchangeRouting:
         ranks = instance.num_ranks
         if ranks < 2:
             return []
-        direct = _direct(instance)
-        near, before = shortest_path(_matrix(direct, ranks), return_predecessors=True)
+        direct = one_each(ranks, instance.paths)
+        latencies_us = np.full((ranks, ranks), np.inf)
+        for pair, path in direct.items():
+            latencies_us[pair] = instance.paths[path].latency_us(instance.chunk_bytes)
+        graph = csgraph_from_dense(latencies_us, null_value=np.inf)
+        near, before = shortest_path(graph, method="D", return_predecessors=True)
         found: dict[str, Exchange] = {}
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
             for levels in map(_in_order, _joined(_levels(near, order), self.most)):
@@ -54,39 +58,12 @@ class ExchangeRouting:
         return sorted(found.values(), key=lambda exchange: (len(exchange.levels), exchange.name))
 
 
-def _direct(instance: Instance) -> dict[tuple[int, int], tuple[float, int]]:
-    """By pair of ranks that are joined the latency of the nearest path, and which it is. Of equal ones that whose links fewer have
-    so far, the pairs that are equally far apart in a row: two GPUs beside two NICs get one each.
-    """
-    equal: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
-    for path in instance.paths:
-        equal[path.src, path.dst].append((path.latency_us(instance.chunk_bytes), path.index))
-    users: Counter[int] = Counter()
-    chosen = {}
-    for src, dst in sorted(equal, key=lambda pair: ((pair[1] - pair[0]) % instance.num_ranks, pair)):
-        best = min(
-            equal[src, dst], key=lambda way: (way[0], sum(users[link] for link in instance.paths[way[1]].links), way[1])
-        )
-        users.update(instance.paths[best[1]].links)
-        chosen[src, dst] = best
-    return chosen
-
-
-def _matrix(direct: dict[tuple[int, int], tuple[float, int]], ranks: int) -> Floats:
-    matrix = np.zeros((ranks, ranks))
-    for (src, dst), (latency_us, _) in direct.items():
-        matrix[src, dst] = max(latency_us, 1e-9)
-    return matrix
-
-
-def _route(
-    direct: dict[tuple[int, int], tuple[float, int]], before: NDArray[np.int32], src: int, dst: int
-) -> tuple[int, ...]:
+def _route(direct: dict[tuple[int, int], int], before: NDArray[np.int32], src: int, dst: int) -> tuple[int, ...]:
     """The paths of the nearest way."""
     hops: list[int] = []
     while dst != src:
         relay = int(before[src, dst])
-        hops.append(direct[relay, dst][1])
+        hops.append(direct[relay, dst])
         dst = relay
     return tuple(reversed(hops))
 
