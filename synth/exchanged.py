@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ def exchanged(instance: Instance, exchange: Exchange) -> Solution:
     place = {at: number for number, at in enumerate(order)}
     schedule = Schedule(tuple(Send(*messages[at], *times[at]) for at in order))
     moved = tuple(tuple(sorted(place[other] for other in waits[at])) for at in order)
-    written = Written(_Program(exchange, instance), moved)
+    written = Written(_Program(exchange, instance), moved, _threadblocks(instance, exchange))
     makespan_us = schedule.makespan_us
     return Solution(
         instance,
@@ -52,6 +53,13 @@ def exchanged(instance: Instance, exchange: Exchange) -> Solution:
         "exact times",
         written,
     )
+
+
+def _threadblocks(instance: Instance, exchange: Exchange) -> int:
+    """Of the busiest rank: one for every peer, one for every sum of three and more, one for every flow that it passes on."""
+    own = sum(level.size - 1 + (level.size > 2) for level in exchange.levels)
+    passing = Counter(instance.paths[path].src for route in exchange.routes.values() for path in route[1:])
+    return own + max(passing.values(), default=0)
 
 
 def shortest(instance: Instance, exchanges: Sequence[Exchange], protocol: str | None, most: int) -> list[Exchange]:

@@ -386,8 +386,12 @@ class Search:
         request = self.request
         if request.instances is not None or request.has_cut or not request.by_time:
             return 1, []
-        used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
-        most = request.threadblocks // max(1, threadblocks_needed(solution.instance, used, joined=True))
+        if solution.written is None:
+            used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
+            needed = threadblocks_needed(solution.instance, used, joined=True)
+        else:
+            needed = solution.written.threadblocks
+        most = request.threadblocks // max(1, needed)
         for copies in sorted((copies for copies in _COPIES if copies <= most), reverse=True):
             parted = [size for size in sizes if solution.is_worth_parting(size, copies)]
             if fit := [size for size in parted if self._serves(candidate.count * copies, size)]:

@@ -47,12 +47,14 @@ Pacing = Callable[[Instance, Routing], tuple[Schedule, int]]
 
 @dataclass(frozen=True)
 class Written:
-    """A program that is no set of trees, and so written down instead of lowered: the program for given options, and for each message
-    of its schedule, since trees' rule (eq. 2) does not say, the places of those that it waits for.
+    """A program that is no set of trees, and so written down instead of lowered: the program for given options; for each message of
+    its schedule, since trees' rule (eq. 2) does not say, the places of those that it waits for; and the threadblocks of its busiest
+    rank, those that an instance needs.
     """
 
     program: Callable[[LoweringOptions], Algo]
     waits: tuple[tuple[int, ...], ...]
+    threadblocks: int
 
 
 @dataclass(frozen=True)

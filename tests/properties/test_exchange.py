@@ -71,6 +71,10 @@ def test_every_exchange_passes_the_judge(data: st.DataObject, topology: Topology
         assert exchange.name in str(refusal)  # noqa: PT017 - not refusing is as good
         return
     verify_algo(algo, lowered_collective(instance.collective, options), runtime=runtime)
+    written = exchanged(instance, exchange).written
+    assert written is not None
+    if options.fuses:
+        assert algo.threadblocks == options.instances * written.threadblocks
 
 
 @settings(max_examples=40)
