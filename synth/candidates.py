@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from synth.boxes import Boxes
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.constants import Constants
+from synth.exchange import EXCHANGE
 from synth.instance import Instance
 from synth.paths import Path
 
@@ -32,8 +33,6 @@ _MAX_DIRECT_GREEDY = 1_000
 LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
 JOINT = "joint"
-#: How the names of exchanges begin (synth.exchange).
-EXCHANGE = "exchange"
 _MOST_JOINT_RANKS = 32
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.

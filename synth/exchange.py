@@ -18,6 +18,9 @@ from typing import NamedTuple
 from synth.errors import CheckError
 from synth.ir import Message
 
+#: How the names of exchanges begin.
+EXCHANGE = "exchange"
+
 
 class Level(NamedTuple):
     """Every rank is in one of the groups; members are in the order in which all of them add."""
@@ -47,12 +50,11 @@ class Phase(NamedTuple):
 
 
 class Given(NamedTuple):
-    """In a phase, `src` gives `dst` its chunks from `start` to before `stop`."""
+    """In a phase, `src` gives `dst` its `chunks`."""
 
     src: int
     dst: int
-    start: int
-    stop: int
+    chunks: range
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Exchange:
     @property
     def name(self) -> str:
         """`exchange-4p-2`: groups of four, whose members part the vector, then of two."""
-        return "-".join(["exchange", *(f"{level.size}{'p' * level.parted}" for level in self.levels)])
+        return "-".join([EXCHANGE, *(f"{level.size}{'p' * level.parted}" for level in self.levels)])
 
     @property
     def parts(self) -> int:
@@ -106,7 +108,7 @@ class Exchange:
                     dst = group[(place + turn) % level.size]
                     owner = dst if phase.kind is Kind.PART else src
                     span = self.span(owner, phase.level + level.parted, chunks)
-                    found.append(Given(src, dst, span.start, span.stop))
+                    found.append(Given(src, dst, span))
         return found
 
     def messages(self, chunks: int) -> tuple[list[Message], list[tuple[int, ...]]]:
@@ -124,7 +126,7 @@ class Exchange:
                         continue
                     waits.append((last[flow],) if hop else came.get(one.src, ()))
                     last[flow] = len(messages)
-                    messages.append(Message(tuple(range(one.start, one.stop)), route[hop]))
+                    messages.append(Message(tuple(one.chunks), route[hop]))
             for place, (one, _) in zip(last, flows, strict=True):
                 arriving[one.dst].append(place)
             came = {rank: tuple(places) for rank, places in arriving.items()}

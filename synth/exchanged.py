@@ -56,8 +56,8 @@ def exchanged(instance: Instance, exchange: Exchange) -> Solution:
 
 
 def _threadblocks(instance: Instance, exchange: Exchange) -> int:
-    """Of the busiest rank: one for every peer, one for every sum of three and more, one for every flow that it passes on."""
-    own = sum(level.size - 1 + (level.size > 2) for level in exchange.levels)
+    """Of the busiest rank: one for every peer, one that adds if three or more are added, one for every flow that it passes on."""
+    own = sum(level.size - 1 for level in exchange.levels) + any(level.size > 2 for level in exchange.levels)
     passing = Counter(instance.paths[path].src for route in exchange.routes.values() for path in route[1:])
     return own + max(passing.values(), default=0)
 

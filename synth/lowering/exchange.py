@@ -1,73 +1,48 @@
 """An `Exchange` written down as a program: it is no set of reduction trees, so it does not come from a schedule.
 
 For every other member of its groups a rank has a threadblock that sends what it has and receives the other's into scratch, piece
-after piece and never more than the connection holds, so that two that send to each other never wait. Another one a level adds, in
-the order of the members, so that all ranks get the same bits; of two members the receive adds, as order does not matter then. Ranks
-on the way have a threadblock that passes on. What is finished goes to the output: by then all sends of the rank's own input are
+after piece and never more than the connection holds, so that two that send to each other never wait. Another one adds, in the order
+of the members, so that all ranks get the same bits; of two members the receive adds, as order does not matter then. Ranks on the way
+have a threadblock that passes on. What is finished goes to the output: by then all sends of the rank's own input are
 over, as each stands before a receive that was waited for, so programs are right in place, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 from msccl_xml.limits import check_limits
-from msccl_xml.model import Algo, Buffer, Gpu, Step, StepType, Threadblock
+from msccl_xml.model import Algo, Buffer, StepType
 from synth.collective import Collective
 from synth.errors import NoAnswerError
 from synth.exchange import Exchange, Given, Kind, Phase
 from synth.lowering.buffers import Slot
-from synth.lowering.emit import make_target
+from synth.lowering.deadlock import Waits
+from synth.lowering.dependences import Position
+from synth.lowering.emit import emit, make_target
+from synth.lowering.operations import Lane, Operation
 from synth.lowering.options import LoweringOptions
+from synth.lowering.threadblocks import Program
+from synth.lowering.turns import Turns
 from synth.paths import Path
 
 #: `re` steps in a row that every runtime makes one operation of without harm (MSCCL_MAX_REDUCE_FUSION is 16, own value included).
 _MOST_FUSED = 15
+#: The threadblock that adds.
+_ADDING = Lane(0, -1, -1)
 
 
-@dataclass(frozen=True, order=True)
-class _Key:
-    """A threadblock of a rank: of a level for a peer, for a flow that it passes on, or (`src` is `dst`) for sums."""
-
-    level: int
-    src: int
-    dst: int
-
-
-@dataclass
-class _Block:
-    """A threadblock in the making; `waits` are, by step, those that it waits for: threadblocks and their steps."""
-
-    send: int = -1
-    recv: int = -1
-    channel: int = 0
-    steps: list[Step] = field(default_factory=list)
-    waits: list[list[tuple[_Key, int]]] = field(default_factory=list)
-
-    def add(self, step: Step, waits: Sequence[tuple[_Key, int]] = ()) -> int:
-        """Its number."""
-        self.steps.append(step)
-        self.waits.append(list(waits))
-        return len(self.steps) - 1
-
-
-@dataclass(frozen=True)
-class _Made:
-    """Chunks from `start` to before `stop` are there once a step is done."""
+class _Made(NamedTuple):
+    """Chunks from `start` to before `stop` are there once an operation of a threadblock is done."""
 
     start: int
     stop: int
-    key: _Key
-    step: int
-
-    @property
-    def done(self) -> tuple[_Key, int]:
-        """What to wait for."""
-        return self.key, self.step
+    lane: Lane
+    position: Position
 
 
 class _Place(NamedTuple):
@@ -81,41 +56,53 @@ class _Place(NamedTuple):
     result: Slot
     rooms: dict[int, int]
 
-    def room(self, member: int, chunk: int) -> int:
+    def room(self, member: int, chunk: int) -> Slot:
         """The scratch for a member's chunk."""
-        return self.rooms[member] + chunk - self.mine.start
-
-    def received(self, member: int, chunk: int, count: int) -> Step:
-        """The step that takes what a member gives from a chunk on."""
-        if self.rooms:
-            return Step(StepType.RECV, dst_buffer=Buffer.SCRATCH, dst_offset=self.room(member, chunk), count=count)
-        here, there = self.before.offset + chunk, self.result.offset + chunk
-        return Step(StepType.RECV_REDUCE_COPY, self.before.buffer, here, self.result.buffer, there, count)
+        return Slot(Buffer.SCRATCH, self.rooms[member] + chunk - self.mine.start)
 
 
 @dataclass
 class _Rank:
-    """One rank's program of one instance: its threadblocks, where what it goes on with lies, what made that, and scratch so far."""
+    """One rank's program of one instance, where what it goes on with lies, what made that, and scratch so far."""
 
     rank: int
-    blocks: dict[_Key, _Block] = field(default_factory=dict)
-    here: Slot = field(default=Slot(Buffer.INPUT, 0))
+    program: Program = field(default_factory=dict)
+    waits: Waits = field(default_factory=dict)
+    here: Slot = Slot(Buffer.INPUT, 0)  # noqa: RUF009 - a constant
     """where chunk 0 of the vector would lie"""
     made: list[_Made] = field(default_factory=list)
     scratch: int = 0
+    operations: int = 0
 
     def room(self, chunks: int) -> int:
         """So much new scratch: where it begins."""
         self.scratch += chunks
         return self.scratch - chunks
 
-    def waits(self, start: int, stop: int, key: _Key) -> list[tuple[_Key, int]]:
-        """What has to be done for chunks to be there, the last step of each threadblock but `key`."""
-        latest: dict[_Key, int] = {}
+    def add(
+        self,
+        lane: Lane,
+        kind: StepType,
+        chunks: range,
+        src: Slot | None = None,
+        dst: Slot | None = None,
+        waits: Iterable[Position] = (),
+    ) -> Position:
+        """One more operation of a threadblock, after all others of the rank: where it stands."""
+        position = self.operations, 0
+        self.operations += 1
+        self.program.setdefault(lane, []).append(Operation(self.rank, position, kind, tuple(chunks), lane, src, dst))
+        if needed := tuple(sorted(waits)):
+            self.waits[position] = needed
+        return position
+
+    def needed(self, chunks: range, lane: Lane) -> list[Position]:
+        """What has to be done for chunks to be there, the last operation of each threadblock but `lane`."""
+        latest: dict[Lane, Position] = {}
         for made in self.made:
-            if made.start < stop and start < made.stop and made.key != key:
-                latest[made.key] = max(made.step, latest.get(made.key, -1))
-        return sorted(latest.items())
+            if made.start < chunks.stop and chunks.start < made.stop and made.lane != lane:
+                latest[made.lane] = max(made.position, latest.get(made.lane, made.position))
+        return [*latest.values()]
 
 
 def write_exchange(
@@ -129,20 +116,8 @@ def write_exchange(
     for phase in exchange.phases:
         writer.write(phase)
     target = make_target(collective, topology_name, options)
-    gpus = tuple(writer.gpu(rank) for rank in writer.ranks)
-    algo = Algo(
-        name=target.name,
-        coll=target.coll,
-        proto=options.protocol,
-        ngpus=exchange.num_ranks,
-        nchannels=options.instances * writer.width,
-        nchunksperloop=collective.chunks * options.instances,
-        gpus=gpus,
-        inplace=target.inplace,
-        outofplace=target.outofplace,
-        min_bytes=options.min_bytes,
-        max_bytes=options.max_bytes,
-    )
+    programs, waits = [rank.program for rank in writer.ranks], [rank.waits for rank in writer.ranks]
+    algo = emit(target, programs, waits, writer.width, options, Turns(exchange.num_ranks, exchange.num_ranks))
     if algo.threadblocks > options.threadblocks:
         needed = f"{algo.threadblocks} are needed on a gpu, {options.threadblocks} are allowed"
         raise NoAnswerError(f"{exchange.name}: --max-threadblocks: {needed}")
@@ -192,59 +167,57 @@ class _Writer:
         level = self.exchange.levels[phase.level]
         given = {(one.src, one.dst): one for one in self.exchange.given(phase, self.chunks)}
         for one in given.values():
-            self._pass_on(phase, one)
+            self._pass_on(one)
         for group in level.groups:
             for rank in group:
                 others = [other for other in group if other != rank]
                 pairs = [(given[rank, other], given[other, rank]) for other in others]
                 if phase.kind is Kind.FINISHED:
-                    self._gather(self.ranks[rank], phase, pairs)
+                    self._gather(self.ranks[rank], pairs)
                 else:
                     self._add_up(self.ranks[rank], phase, group, pairs)
 
-    def _block(self, rank: _Rank, level: int, peer: int) -> tuple[_Key, _Block]:
+    def _lane(self, rank: int, peer: int) -> Lane:
         """The threadblock that exchanges with a peer."""
-        key = _Key(level, rank.rank, peer)
-        if key not in rank.blocks:
-            there, back = self.exchange.routes[rank.rank, peer], self.exchange.routes[peer, rank.rank]
-            channel = self.channels[min(rank.rank, peer), max(rank.rank, peer)]
-            rank.blocks[key] = _Block(self.paths[there[0]].dst, self.paths[back[-1]].src, channel)
-        return key, rank.blocks[key]
+        there, back = self.exchange.routes[rank, peer], self.exchange.routes[peer, rank]
+        return Lane(self._channel(rank, peer), self.paths[back[-1]].src, self.paths[there[0]].dst)
 
-    def _pieces(self, one: Given) -> Iterator[tuple[int, int]]:
-        """(first chunk, how many) of what is given: no more at a time than a connection holds."""
-        for start in range(one.start, one.stop, self.options.capacity):
-            yield start, min(self.options.capacity, one.stop - start)
+    def _channel(self, rank: int, peer: int) -> int:
+        return self.channels[min(rank, peer), max(rank, peer)]
 
-    def _pass_on(self, phase: Phase, one: Given) -> None:
+    def _pieces(self, chunks: range) -> Iterator[range]:
+        """The chunks, no more at a time than a connection holds."""
+        for start in range(chunks.start, chunks.stop, self.options.capacity):
+            yield range(start, min(start + self.options.capacity, chunks.stop))
+
+    def _pass_on(self, one: Given) -> None:
         """The threadblocks of the ranks between two: each piece is received and sent on."""
-        route = self.exchange.routes[one.src, one.dst]
-        channel = self.channels[min(one.src, one.dst), max(one.src, one.dst)]
-        for before, after in pairwise(route):
+        for before, after in pairwise(self.exchange.routes[one.src, one.dst]):
             relay = self.ranks[self.paths[before].dst]
-            key = _Key(phase.level, one.src, one.dst)
-            block = relay.blocks.setdefault(key, _Block(self.paths[after].dst, self.paths[before].src, channel))
-            room = relay.room(one.stop - one.start)
-            for start, count in self._pieces(one):
-                offset = room + start - one.start
+            lane = Lane(self._channel(one.src, one.dst), self.paths[before].src, self.paths[after].dst)
+            room = relay.room(len(one.chunks))
+            for piece in self._pieces(one.chunks):
+                kept = Slot(Buffer.SCRATCH, room + piece.start - one.chunks.start)
                 if self.options.fuses:
-                    block.add(Step(StepType.RECV_COPY_SEND, dst_buffer=Buffer.SCRATCH, dst_offset=offset, count=count))
+                    relay.add(lane, StepType.RECV_COPY_SEND, piece, dst=kept)
                 else:
-                    block.add(Step(StepType.RECV, dst_buffer=Buffer.SCRATCH, dst_offset=offset, count=count))
-                    block.add(Step(StepType.SEND, Buffer.SCRATCH, offset, count=count))
+                    relay.add(lane, StepType.RECV, piece, dst=kept)
+                    relay.add(lane, StepType.SEND, piece, src=kept)
 
     def _add_up(self, rank: _Rank, phase: Phase, group: tuple[int, ...], pairs: list[tuple[Given, Given]]) -> None:
         """Give each other what is to be added, and add it."""
         place = self._place(rank, phase, group)
         received: dict[tuple[int, int], _Made] = {}
         for given, taken in pairs:
-            key, block = self._block(rank, phase.level, given.dst)
-            for (there, count), (here, _) in zip(self._pieces(given), self._pieces(taken), strict=True):
-                sent = Step(StepType.SEND, place.before.buffer, place.before.offset + there, count=count)
-                block.add(sent, rank.waits(there, there + count, key))
-                needed = () if place.rooms else rank.waits(here, here + count, key)
-                number = block.add(place.received(taken.src, here, count), needed)
-                received[taken.src, here] = _Made(here, here + count, key, number)
+            lane = self._lane(rank.rank, given.dst)
+            for there, here in zip(self._pieces(given.chunks), self._pieces(taken.chunks), strict=True):
+                rank.add(lane, StepType.SEND, there, place.before.plus(there.start), waits=rank.needed(there, lane))
+                if place.rooms:
+                    done = rank.add(lane, StepType.RECV, here, dst=place.room(taken.src, here.start))
+                else:
+                    own, total = place.before.plus(here.start), place.result.plus(here.start)
+                    done = rank.add(lane, StepType.RECV_REDUCE_COPY, here, own, total, rank.needed(here, lane))
+                received[taken.src, here.start] = _Made(here.start, here.stop, lane, done)
         rank.made = self._sums(rank, phase, place, received) if place.rooms else [*received.values()]
         rank.here = place.result
 
@@ -263,56 +236,37 @@ class _Writer:
 
     def _sums(self, rank: _Rank, phase: Phase, place: _Place, received: dict[tuple[int, int], _Made]) -> list[_Made]:
         """A threadblock that adds the members' pieces in scratch, onto the first one's, and copies what is finished out."""
-        key = _Key(phase.level, rank.rank, rank.rank)
-        block = rank.blocks.setdefault(key, _Block())
-        pieces = [*self._pieces(Given(rank.rank, rank.rank, place.mine.start, place.mine.stop))]
-        for start, count in pieces if phase.level == 0 else ():
+        pieces = [*self._pieces(place.mine)]
+        for piece in pieces if phase.level == 0 else ():
             # All ranks add in one order, so their own has to lie where others' does.
-            here = place.room(rank.rank, start)
-            block.add(Step(StepType.COPY, Buffer.INPUT, start, Buffer.SCRATCH, here, count))
+            rank.add(_ADDING, StepType.COPY, piece, Slot(Buffer.INPUT, piece.start), place.room(rank.rank, piece.start))
         made = []
-        for start, count in pieces:
-            total = place.room(place.group[0], start)
+        for piece in pieces:
+            total = place.room(place.group[0], piece.start)
             for members in _runs(place.group[1:]):
                 awaited = (place.group[0], *members) if members[0] == place.group[1] else members
-                needed = {received[other, start].done for other in awaited if other != rank.rank}
+                needed = {received[other, piece.start].position for other in awaited if other != rank.rank}
                 if phase.kind is Kind.PART:
                     # Of its own part nobody is given anything; what others are given was waited for before it was sent.
-                    needed |= {*rank.waits(start, start + count, key)}
+                    needed |= {*rank.needed(piece, _ADDING)}
                 for other in members:
-                    step = Step(StepType.REDUCE, Buffer.SCRATCH, place.room(other, start), Buffer.SCRATCH, total, count)
-                    done = block.add(step, sorted(needed) if other == members[0] else ())
+                    waits = needed if other == members[0] else ()
+                    done = rank.add(_ADDING, StepType.REDUCE, piece, place.room(other, piece.start), total, waits)
             if place.result.buffer is Buffer.OUTPUT:
-                done = block.add(Step(StepType.COPY, Buffer.SCRATCH, total, Buffer.OUTPUT, start, count))
-            made.append(_Made(start, start + count, key, done))
+                done = rank.add(_ADDING, StepType.COPY, piece, total, Slot(Buffer.OUTPUT, piece.start))
+            made.append(_Made(piece.start, piece.stop, _ADDING, done))
         return made
 
-    def _gather(self, rank: _Rank, phase: Phase, pairs: list[tuple[Given, Given]]) -> None:
+    def _gather(self, rank: _Rank, pairs: list[tuple[Given, Given]]) -> None:
         """Give each other what is finished."""
         made = []
         for given, taken in pairs:
-            key, block = self._block(rank, phase.level, given.dst)
-            for (there, count), (here, _) in zip(self._pieces(given), self._pieces(taken), strict=True):
-                block.add(Step(StepType.SEND, Buffer.OUTPUT, there, count=count), rank.waits(there, there + count, key))
-                step = Step(StepType.RECV, dst_buffer=Buffer.OUTPUT, dst_offset=here, count=count)
-                made.append(_Made(here, here + count, key, block.add(step)))
+            lane = self._lane(rank.rank, given.dst)
+            for there, here in zip(self._pieces(given.chunks), self._pieces(taken.chunks), strict=True):
+                rank.add(lane, StepType.SEND, there, Slot(Buffer.OUTPUT, there.start), waits=rank.needed(there, lane))
+                done = rank.add(lane, StepType.RECV, here, dst=Slot(Buffer.OUTPUT, here.start))
+                made.append(_Made(here.start, here.stop, lane, done))
         rank.made += made
-
-    def gpu(self, rank: _Rank) -> Gpu:
-        """The rank with the threadblocks of all instances."""
-        keys = sorted(rank.blocks)
-        steps = _numbered(rank.blocks, keys)
-        instances, chunks = self.options.instances, self.chunks
-        blocks: list[Threadblock] = []
-        for instance in range(instances):
-            further = {Buffer.INPUT: chunks, Buffer.OUTPUT: chunks, Buffer.SCRATCH: rank.scratch}
-            moved = {buffer: instance * by for buffer, by in further.items()}
-            for key in keys:
-                block = rank.blocks[key]
-                own = tuple(_moved(step, moved, instance * len(keys)) for step in steps[key])
-                channel = block.channel + instance * self.width
-                blocks.append(Threadblock(len(blocks), block.send, block.recv, channel, own))
-        return Gpu(rank.rank, chunks * instances, chunks * instances, rank.scratch * instances, tuple(blocks))
 
 
 def _runs(members: Sequence[int]) -> list[Sequence[int]]:
@@ -320,34 +274,3 @@ def _runs(members: Sequence[int]) -> list[Sequence[int]]:
     count = -(-len(members) // _MOST_FUSED)
     cuts = [len(members) * part // count for part in range(count + 1)]
     return [members[start:stop] for start, stop in pairwise(cuts)]
-
-
-def _numbered(blocks: dict[_Key, _Block], keys: Sequence[_Key]) -> dict[_Key, list[Step]]:
-    """The steps of a rank's threadblocks, which are numbered as the keys stand: a step waits for one other, and a nop before it for
-    each further one.
-    """
-    number = {key: place for place, key in enumerate(keys)}
-    awaited = {wait for block in blocks.values() for waits in block.waits for wait in waits}
-    at: dict[tuple[_Key, int], int] = {}
-    for key in keys:
-        last = -1
-        for place, waits in enumerate(blocks[key].waits):
-            last += max(1, len(waits))
-            at[key, place] = last
-    result: dict[_Key, list[Step]] = {}
-    for key in keys:
-        steps = result[key] = []
-        for place, (step, waits) in enumerate(zip(blocks[key].steps, blocks[key].waits, strict=True)):
-            causes = [(number[wait[0]], at[wait]) for wait in waits]
-            steps += [Step(StepType.NOP, count=0, depid=depid, deps=deps) for depid, deps in causes[:-1]]
-            depid, deps = causes[-1] if causes else (-1, -1)
-            steps.append(step._replace(depid=depid, deps=deps, hasdep=(key, place) in awaited))
-    return result
-
-
-def _moved(step: Step, further: dict[Buffer, int], threadblocks: int) -> Step:
-    """The step of another instance: so much further on in every buffer, and so many threadblocks."""
-    here = step.src_offset + further[step.src_buffer] if step.src_offset >= 0 else -1
-    there = step.dst_offset + further[step.dst_buffer] if step.dst_offset >= 0 else -1
-    depid = step.depid + threadblocks if step.depid >= 0 else -1
-    return step._replace(src_offset=here, dst_offset=there, depid=depid)

@@ -48,10 +48,10 @@ class ExchangeRouting:
         found: dict[str, Exchange] = {}
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
             for levels in map(_in_order, _joined(_levels(near, order), self.most)):
+                pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
+                routes = {(src, dst): _route(direct, before, src, dst) for src, dst in pairs}
                 for parted in range(len(levels) + 1):
                     cut = tuple(Level(groups, number < parted) for number, groups in enumerate(levels))
-                    pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
-                    routes = {(src, dst): _route(direct, before, src, dst) for src, dst in pairs}
                     exchange = Exchange(ranks, cut, routes)
                     if exchange.fault() is None:
                         found.setdefault(exchange.name, exchange)

@@ -38,9 +38,9 @@ def test_parts_are_halves_of_halves() -> None:
 
 def test_what_is_given() -> None:
     one = exchange(Level(PAIRS, True), Level(ACROSS))
-    assert one.given(Phase(0, Kind.PART), 4)[:2] == [Given(0, 1, 2, 4), Given(1, 0, 0, 2)]
-    assert one.given(Phase(1, Kind.ALL), 4)[:2] == [Given(0, 2, 0, 2), Given(2, 0, 0, 2)]
-    assert one.given(Phase(0, Kind.FINISHED), 4)[:2] == [Given(0, 1, 0, 2), Given(1, 0, 2, 4)]
+    assert one.given(Phase(0, Kind.PART), 4)[:2] == [Given(0, 1, range(2, 4)), Given(1, 0, range(0, 2))]
+    assert one.given(Phase(1, Kind.ALL), 4)[:2] == [Given(0, 2, range(0, 2)), Given(2, 0, range(0, 2))]
+    assert one.given(Phase(0, Kind.FINISHED), 4)[:2] == [Given(0, 1, range(0, 2)), Given(1, 0, range(2, 4))]
 
 
 def test_a_phase_waits_for_all_that_came_in_the_one_before_and_a_hop_for_the_hop_before() -> None:
