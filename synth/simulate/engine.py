@@ -16,7 +16,7 @@ from synth.constants import ProtocolConstants
 from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
 from synth.simulate.hang import explain_hang
-from synth.simulate.moves import IDLE, MOVING, READY, moves_of
+from synth.simulate.moves import IDLE, MOVING, READY, Piece, moves_of
 from synth.simulate.program import Program
 
 #: Events this close together (a share of the time that has passed) are one moment: equal sums that were rounded differently.
@@ -64,6 +64,7 @@ class Engine:
         self.tile, self.index, self.slice, self.phase = ([0] * size for _ in range(4))
         self.done = [0] * size
         self.began, self.wake_us = [0.0] * size, [0.0] * size
+        self.operations = [block.operations for block in program.blocks]
         self.moves = moves_of(program, constants)
         #: By threadblock, the slices of every operation in the tile that it is at.
         self.cuts = [[move.last if program.tiles == 1 else move.full for move in moves] for moves in self.moves]
@@ -114,9 +115,8 @@ class Engine:
 
     def _settle(self) -> None:
         fluid = self.fluid
-        if fluid.changed:
-            for block in fluid.settle(self.now):
-                self._at(fluid.end_us(block), block)
+        for block in fluid.settle(self.now):
+            self._at(fluid.end_us(block), block)
 
     def _at(self, time_us: float, block: int) -> None:
         """Look at the block again then. It replaces what was set before: the end of a flow moves as its rate changes."""
@@ -128,63 +128,65 @@ class Engine:
     def _happen(self, block: int) -> None:
         if self.phase[block] == MOVING:
             self._finish_slice(block)
-        self._go(block)
+        if self.phase[block] == READY or self._begins(block):
+            self._look(block)
 
     def _go(self, block: int) -> None:
-        """Start the block's next slice, or leave the block with whatever it has to wait for."""
-        if self.phase[block] == IDLE:
-            self._go_to_next(block)
-            return
-        index = self.index[block]
-        move, piece = self.moves[block][index], self.cuts[block][index][self.slice[block]]
-        if (move.receives and not self._has_come(block)) or (move.sends and not self._has_room(block, piece.take)):
-            return
-        self.phase[block] = MOVING
-        if move.sends:
-            self.fluid.start(block, piece.work, self.now)
-        else:
-            self._at(self.now + piece.work, block)
+        """Begin the block's next operation, or leave the block with whatever that waits for."""
+        if self._begins(block):
+            self._look(block)
 
-    def _go_to_next(self, block: int) -> None:
+    def _begins(self, block: int) -> bool:
         """Begin the block's next operation, if it has one and all flags are there that this waits for."""
-        tile = self.tile[block]
-        if tile >= self.program.tiles or not self.moves[block]:
-            return
-        for producer, operations in self.moves[block][self.index[block]].waits:
+        tile, program = self.tile[block], self.operations[block]
+        if tile >= self.program.tiles or not program:
+            return False
+        for producer, operations in program[self.index[block]].waits:
             if self.done[producer] < tile * len(self.moves[producer]) + operations:
                 self.flag_waiters[producer].append(block)
-                return
+                return False
         self.phase[block] = READY
         self.began[block] = self.now
-        self._at(self.now + self.step_us, block)
-
-    def _has_come(self, block: int) -> bool:
-        """Whether the next slice is there to be received; the block is woken when it is."""
-        connection = self.recvs[block]
-        queue = self.arrivals[connection]
-        if not queue:
-            self.receiver[connection] = block
-            return False
-        if queue[0] > self.horizon:
-            self._at(queue[0], block)
-            return False
+        self.wake_us[block] = self.now + self.step_us
         return True
 
-    def _has_room(self, block: int, slots: int) -> bool:
-        """Take `slots` of the connection's room if it has them; the block is woken when it has."""
-        if not slots:
-            return True
-        connection = self.sends[block]
-        queue = self.credits[connection]
-        if len(queue) < slots:
-            self.sender[connection] = block
-            return False
-        if queue[slots - 1] > self.horizon:
-            self._at(queue[slots - 1], block)
-            return False
-        for _ in range(slots):
+    def _look(self, block: int) -> None:
+        """Start the block's next slice if all that it needs is there; else have it woken when it is, as soon as that is known: what
+        is there for a block nobody else takes. A slice that is not sent ends when it does, whatever others do.
+        """
+        index = self.index[block]
+        sends, receives, _, _ = self.moves[block][index]
+        piece = self.cuts[block][index][self.slice[block]]
+        at_us = self.wake_us[block]
+        if receives:
+            connection = self.recvs[block]
+            queue = self.arrivals[connection]
+            if not queue:
+                self.receiver[connection] = block
+                return
+            at_us = max(at_us, queue[0])
+        if sends and piece.take:
+            connection = self.sends[block]
+            queue = self.credits[connection]
+            if len(queue) < piece.take:
+                self.sender[connection] = block
+                return
+            at_us = max(at_us, queue[piece.take - 1])
+        if not sends:
+            self.phase[block] = MOVING
+            self._at(at_us + piece.work, block)
+        elif at_us > self.horizon:
+            self._at(at_us, block)
+        else:
+            self._send(block, piece)
+
+    def _send(self, block: int, piece: Piece) -> None:
+        """Start to send the block's next slice, for which there is room."""
+        self.phase[block] = MOVING
+        queue = self.credits[self.sends[block]]
+        for _ in range(piece.take):
             queue.popleft()
-        return True
+        self.fluid.start(block, piece.work, self.now)
 
     def _finish_slice(self, block: int) -> None:
         index = self.index[block]
@@ -202,6 +204,7 @@ class Engine:
             there = self.now + self.latency[connection]
             self._hand_over(self.arrivals[connection], self.receiver, connection, there, 1)
         self.phase[block] = READY
+        self.wake_us[block] = self.now
         self.slice[block] += 1
         if self.slice[block] == len(pieces):
             self._finish_operation(block)
@@ -213,7 +216,7 @@ class Engine:
         block = waiting[connection]
         if block >= 0:
             waiting[connection] = -1
-            self._at(time_us, block)
+            self._look(block)
 
     def _finish_operation(self, block: int) -> None:
         if self.trace:

@@ -27,6 +27,8 @@ class Fluid:
     def __init__(self, capacity: Sequence[float], paths: Sequence[tuple[int, ...]], limit: Sequence[float]) -> None:
         """`paths[flow]` are the links that the flow crosses, `limit[flow]` is its own limit in bytes a us (above 0)."""
         self.capacity = capacity
+        #: Links that are asked for more than this are contended.
+        self._full = [each * (1 + _EPSILON) for each in capacity]
         self.paths = paths
         self.limit = limit
         self.rate = [0.0] * len(paths)
@@ -39,11 +41,6 @@ class Fluid:
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
         self._known: dict[frozenset[int], dict[int, float]] = {}
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything started or stopped since the last `settle`."""
-        return bool(self._dirty or self._ended or self._resumed)
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
@@ -64,7 +61,7 @@ class Fluid:
 
     def _remove(self, flow: int) -> None:
         for link in self.paths[flow]:
-            if self._contended(link):
+            if self._demand[link] > self._full[link]:
                 self._dirty.update(self._flows[link])
             del self._flows[link][flow]
             # Summed anew where nobody is left: a rest of rounding would add up over a long run.
@@ -94,17 +91,15 @@ class Fluid:
         """When the flow ends if its rate stays."""
         return self.since[flow] + self.left[flow] / self.rate[flow]
 
-    def _contended(self, link: int) -> bool:
-        return self._demand[link] > self.capacity[link] * (1 + _EPSILON)
-
     def _coupled(self, seeds: Iterable[int]) -> tuple[list[int], list[int]]:
         """The flows that share a contended link with a seed, directly or through others, and those links; the seeds among them."""
         flows = dict.fromkeys(seeds)
         links: dict[int, None] = {}
+        demand, full = self._demand, self._full
         stack = list(flows)
         while stack:
             for link in self.paths[stack.pop()]:
-                if link not in links and self._contended(link):
+                if demand[link] > full[link] and link not in links:
                     links[link] = None
                     fresh = [flow for flow in self._flows[link] if flow not in flows]
                     flows.update(dict.fromkeys(fresh))

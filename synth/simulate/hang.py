@@ -34,7 +34,7 @@ def _wait(engine: Engine, block: int) -> str:
     tile = f" tile {engine.tile[block]}" if engine.program.tiles > 1 else ""
     who = f"gpu {where.rank} tb {where.tb} step {operation.step} ({operation.type}){tile}"
     if engine.phase[block] == IDLE:
-        for tb, operations in engine.moves[block][engine.index[block]].waits:
+        for tb, operations in operation.waits:
             if engine.done[tb] < engine.tile[block] * len(engine.moves[tb]) + operations:
                 return f"{who} waits for a flag of tb {engine.program.blocks[tb].tb}"
     if where.recv >= 0 and engine.receiver[where.recv] == block:

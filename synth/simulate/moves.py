@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msccl_xml.model import StepType
 from synth.constants import ProtocolConstants
-from synth.simulate.program import Operation, Program
+from synth.simulate.program import Program
 
 #: What a threadblock is at: waiting for flags; in an operation, waiting for a slice or for room; moving a slice.
 IDLE, READY, MOVING = 0, 1, 2
@@ -22,33 +23,35 @@ class Piece(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One operation with all its slices, in full tiles and in the last one."""
+    """An operation with all its slices, in full tiles and in the last one."""
 
     sends: bool
     receives: bool
     full: tuple[Piece, ...]
     last: tuple[Piece, ...]
-    waits: tuple[tuple[int, int], ...]
 
 
 def moves_of(program: Program, constants: ProtocolConstants) -> list[list[Move]]:
-    """The moves of every threadblock, in the order of `program.blocks`."""
-    cached: dict[tuple[bool, int, int, bool], tuple[Piece, ...]] = {}
+    """The moves of every threadblock, in the order of `program.blocks`; operations that move as much share one."""
+    known: dict[tuple[StepType, int, int], Move] = {}
+    moves = []
+    for block in program.blocks:
+        own = []
+        for kind, chunks, _, _, sources in block.operations:
+            key = kind, chunks, sources
+            if key not in known:
+                known[key] = _move(program, constants, *key)
+            own.append(known[key])
+        moves.append(own)
+    return moves
 
-    def pieces(operation: Operation, sends: bool, last: bool) -> tuple[Piece, ...]:
-        key = (sends, operation.chunks, operation.sources, last)
-        if key not in cached:
-            data = operation.chunks * (program.last_bytes if last else program.tile_bytes)
-            cached[key] = _pieces(data, operation.sources, sends, constants)
-        return cached[key]
 
-    def move(operation: Operation) -> Move:
-        sends = operation.type.sends and operation.chunks > 0
-        receives = operation.type.receives and operation.chunks > 0
-        cuts = pieces(operation, sends, False), pieces(operation, sends, True)
-        return Move(sends, receives, *cuts, tuple((wait.tb, wait.operations) for wait in operation.waits))
-
-    return [[move(operation) for operation in block.operations] for block in program.blocks]
+def _move(program: Program, constants: ProtocolConstants, kind: StepType, chunks: int, sources: int) -> Move:
+    sends = kind.sends and chunks > 0
+    full, last = (
+        _pieces(chunks * data, sources, sends, constants) for data in (program.tile_bytes, program.last_bytes)
+    )
+    return Move(sends, kind.receives and chunks > 0, full, last)
 
 
 def _pieces(data: float, sources: int, sends: bool, constants: ProtocolConstants) -> tuple[Piece, ...]:

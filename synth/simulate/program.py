@@ -96,6 +96,7 @@ class Compiler:
                 raise InputError(algo.name or "algo", where, step.count, f"0 to {_MAX_COUNT}")
         self._algo = algo
         self._tile_bytes = tile_bytes
+        self._most_chunks = max((step.count for _, _, _, step in algo.steps()), default=1)
         self._codes: dict[int, Code] = {}
 
     def program(self, buffer_bytes: int) -> Program:
@@ -103,7 +104,7 @@ class Compiler:
         chunks, tile_bytes = self._algo.nchunksperloop, self._tile_bytes
         whole_bytes = max(1, -(-buffer_bytes // chunks))
         tiles = -(-whole_bytes // tile_bytes)
-        most = max(1, min(_MAX_COUNT, tile_bytes // whole_bytes))
+        most = max(1, min(self._most_chunks, tile_bytes // whole_bytes))
         if most not in self._codes:
             self._codes[most] = _code(self._algo, most)
         last = buffer_bytes / chunks - (tiles - 1) * tile_bytes

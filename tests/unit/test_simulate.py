@@ -263,7 +263,7 @@ def test_a_leap_takes_flows_in_flight_along() -> None:
     for _ in range(2):  # begin the first operation, then its first slice
         engine.now = engine.horizon = max(engine.now, engine.step_us)
         for block in blocks:
-            engine._go(block)
+            engine._happen(block)
     engine._settle()
     ends = [engine.fluid.end_us(block) for block in blocks]
     leap(engine, [5 for _ in blocks], 100.0)
