@@ -24,6 +24,7 @@ have none of either is not moved. The other ranks may relay, and their buffers a
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -187,6 +188,44 @@ class Collective:
         if self.name is CollectiveName.ALLTOALL:
             return chunk // self.chunks * self.per_rank + chunk % self.per_rank
         return chunk
+
+    def inputs(self, rank: int) -> dict[int, int]:
+        """`input_offset` by chunk, of all chunks that lie in the rank's input buffer; ascending."""
+        return self._offsets(self._ids_in_input(rank), rank, self.input_offset)
+
+    def outputs(self, rank: int) -> dict[int, int]:
+        """`output_offset` by chunk, of all chunks that have to end in the rank's output buffer; ascending."""
+        return self._offsets(self._ids_in_output(rank), rank, self.output_offset)
+
+    def _offsets(self, ids: Iterable[int], rank: int, offset_of: Callable[[int, int], int | None]) -> dict[int, int]:
+        """The chunks of a buffer, which lie in it one behind the other; of a group, those that are moved."""
+        if self.group is None:
+            return {chunk: place for place, chunk in enumerate(ids)}
+        offsets = ((chunk, offset_of(chunk, rank)) for chunk in ids)
+        return {chunk: offset for chunk, offset in offsets if offset is not None}
+
+    def _ids_in_input(self, rank: int) -> range:
+        match self.name:
+            case CollectiveName.ALLREDUCE | CollectiveName.REDUCE_SCATTER | CollectiveName.REDUCE:
+                return range(self.chunks)
+            case CollectiveName.BROADCAST | CollectiveName.SCATTER:
+                return range(self.chunks if rank == self._root else 0)
+            case CollectiveName.ALLGATHER | CollectiveName.GATHER:
+                return range(rank * self.per_rank, (rank + 1) * self.per_rank)
+            case CollectiveName.ALLTOALL:
+                return range(rank * self.chunks, (rank + 1) * self.chunks)
+
+    def _ids_in_output(self, rank: int) -> Iterable[int]:
+        shares = range(rank * self.per_rank, (rank + 1) * self.per_rank)
+        match self.name:
+            case CollectiveName.ALLREDUCE | CollectiveName.ALLGATHER | CollectiveName.BROADCAST:
+                return range(self.chunks)
+            case CollectiveName.REDUCE | CollectiveName.GATHER:
+                return range(self.chunks if rank == self._root else 0)
+            case CollectiveName.REDUCE_SCATTER | CollectiveName.SCATTER:
+                return shares
+            case CollectiveName.ALLTOALL:
+                return (source * self.chunks + share for source in range(self.num_ranks) for share in shares)
 
     def input_chunks(self, rank: int) -> int:
         """Length of the rank's input buffer in chunks (0 where it has none)."""

@@ -96,8 +96,9 @@ def causes_by_ends(messages: Sequence[Ends]) -> list[set[int]]:
     for src, chunks, _, _, reduce in messages:
         before = set[int]()
         for chunk in chunks:
-            brought = () if reduce else copies.get((chunk, src), ())
-            before.update(brought or reduces.get((chunk, src), ()))
+            key = chunk, src
+            if brought := (not reduce and copies.get(key)) or reduces.get(key):
+                before.update(brought)
         result.append(before)
     return result
 

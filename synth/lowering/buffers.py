@@ -23,6 +23,18 @@ class Slot(NamedTuple):
         return Slot(self.buffer, self.offset + chunks)
 
 
+#: By buffer all slots that were named so far: there are few, and every step names some.
+_ROWS: dict[Buffer, list[Slot]] = {buffer: [] for buffer in Buffer}
+
+
+def slots_in_row(first: Slot, count: int) -> list[Slot]:
+    """So many slots, one behind the other."""
+    row = _ROWS[first.buffer]
+    end = first.offset + count
+    row += (Slot(first.buffer, offset) for offset in range(len(row), end))
+    return row[first.offset : end]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Names of memory: with `aliased`, what lies in the input and in the output has one name, as in place.
@@ -41,6 +53,13 @@ class Layout:
         if slot.offset != before.offset + 1 or slot.buffer is not before.buffer:
             return False
         return self.instances == 1 or slot.buffer is Buffer.SCRATCH or slot.offset % self.collective.per_rank > 0
+
+    def breaks(self, first: Slot, count: int) -> range:
+        """Where in so many slots, one behind the other, one does not follow for every instance."""
+        if self.instances == 1 or first.buffer is Buffer.SCRATCH:
+            return range(0)
+        share = self.collective.per_rank
+        return range(share - first.offset % share, count, share)
 
     def canonical(self, rank: int, slot: Slot) -> Slot:
         """The one name of the slot's memory: that in the longer of the two buffers."""
@@ -65,27 +84,28 @@ class Layout:
 
     def source(self, rank: int, chunk: int) -> Slot | None:
         """Where the rank's own chunk or contribution is at the start."""
-        key = rank, chunk
-        if key not in self._sources:
-            offset = self.collective.input_offset(chunk, rank)
-            self._sources[key] = None if offset is None else self.canonical(rank, Slot(Buffer.INPUT, offset))
-        return self._sources[key]
+        if rank not in self._sources:
+            self._sources[rank] = self._slots(rank, Buffer.INPUT, self.collective.inputs(rank))
+        return self._sources[rank].get(chunk)
 
     def destination(self, rank: int, chunk: int) -> Slot | None:
         """Where the chunk has to end."""
-        key = rank, chunk
-        if key not in self._destinations:
-            offset = self.collective.output_offset(chunk, rank)
-            self._destinations[key] = None if offset is None else self.canonical(rank, Slot(Buffer.OUTPUT, offset))
-        return self._destinations[key]
+        if rank not in self._destinations:
+            self._destinations[rank] = self._slots(rank, Buffer.OUTPUT, self.collective.outputs(rank))
+        return self._destinations[rank].get(chunk)
+
+    def _slots(self, rank: int, buffer: Buffer, offsets: dict[int, int]) -> dict[int, Slot]:
+        """By chunk the name of its memory in one of a rank's buffers."""
+        row = slots_in_row(Slot(buffer, 0), max(offsets.values(), default=-1) + 1)
+        return {chunk: self.canonical(rank, row[offset]) for chunk, offset in offsets.items()}
 
     @cached_property
-    def _sources(self) -> dict[tuple[int, int], Slot | None]:
-        """Those asked for before: every message of a chunk asks again."""
+    def _sources(self) -> dict[int, dict[int, Slot]]:
+        """Those of ranks that were asked for before: every message asks again."""
         return {}
 
     @cached_property
-    def _destinations(self) -> dict[tuple[int, int], Slot | None]:
+    def _destinations(self) -> dict[int, dict[int, Slot]]:
         return {}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from msccl_xml.limits import LIMITS
 from msccl_xml.model import StepType
-from synth.lowering.buffers import Layout, Slot, own_copies
+from synth.lowering.buffers import Layout, Slot, own_copies, slots_in_row
 from synth.lowering.messages import Message
 from synth.lowering.order import Order
 from synth.lowering.storage import Storage
@@ -64,9 +64,7 @@ class Operation(NamedTuple):
         return self._slots(self.ends[1])
 
     def _slots(self, first: Slot | None) -> list[Slot]:
-        if first is None:
-            return []
-        return [first] if self.count == 1 else [first.plus(k) for k in range(self.count)]
+        return [] if first is None else slots_in_row(first, len(self.chunks))
 
 
 class _Piece(NamedTuple):
@@ -100,27 +98,30 @@ def _pieces(layout: Layout, message: Message, storage: Storage) -> list[int]:
     """Chunks of each piece of the message: cut where an address at either end does not go on, where adding ends or begins, or a step
     would be too long.
     """
-    pieces = [1]
     chunks = message.received.chunks
     if len(chunks) == 1:
-        return pieces
+        return [1]
     columns: list[Sequence[Slot | None]] = [storage.read[message.index], storage.write[message.index]]
     if message.index in storage.local:
         columns.append(storage.local[message.index])
     if storage.total:
         columns.append([storage.total.get((message.index, chunk)) for chunk in chunks])
-    cuts = {
-        place
-        for slots in columns
-        for place, (last, after) in enumerate(pairwise(slots), 1)
-        if not _goes_on(layout, last, after)
-    }
+    cuts = set().union(*(_cuts(layout, slots) for slots in columns))
+    pieces = [1]
     for place in range(1, len(chunks)):
         if place in cuts or pieces[-1] == MAX_COUNT:
             pieces.append(1)
         else:
             pieces[-1] += 1
     return pieces
+
+
+def _cuts(layout: Layout, slots: Sequence[Slot | None]) -> Iterable[int]:
+    """The places in a column at which a chunk's slot does not lie behind the one before, unless neither has one."""
+    first = slots[0]
+    if first is not None and slots == slots_in_row(first, len(slots)):
+        return layout.breaks(first, len(slots))
+    return [place for place, (last, after) in enumerate(pairwise(slots), 1) if not _goes_on(layout, last, after)]
 
 
 def _goes_on(layout: Layout, last: Slot | None, after: Slot | None) -> bool:

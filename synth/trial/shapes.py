@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS
 from synth.constants import Constants
@@ -29,13 +30,15 @@ _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
 _FEW_THREADBLOCKS = 12
-#: Programs of few long messages that are tried on many threadblocks at a size, and others' algorithms of these.
+#: Programs of few long messages that are tried on many threadblocks at a size.
 _COARSE_ONES = 3
-_COARSE_KNOWN = 2
-#: So many times these are tried first where they are estimated at no more than this, times the best: what few threadblocks take is
-#: estimated at up to 1.6 times what it is.
-_RIVAL_INSTANCES = (1, 4)
+#: Rings and trees that are estimated at no more than this, times the best, are tried: what few threadblocks take is estimated at up
+#: to 1.6 times what it is.
 _NEAR_RIVAL = 1.7
+#: On as many threadblocks as there are they come first; on fewer they may take half of that, and of LL, whose threadblocks are what
+#: is short, little less: so many times over they are tried if they take no longer than this, times the best.
+_FEWER_RIVALS = (((4, 8), 2.1), ((1, 2), 1.4))
+_FEWER_RIVALS_LL = 1.2
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
 _LISTED_OVER_BOXES = 2
 #: Instances that what is best so far may come to.
@@ -118,9 +121,8 @@ class Shapes:
             if size in entry.wide_us and not entry.is_low
         }
         ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
-        known = [contender for contender in ranked if self.evidence.is_known(contender)]
         rivals = [contender for contender in ranked if self.evidence.is_rival(contender)]
-        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES])))
 
     def over_boxes(self, size: int) -> Iterator[Contender]:
         """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
@@ -148,27 +150,34 @@ class Shapes:
             return
         yield from self._times_over(best, (instances,), size)
 
-    def rivals(self, size: int) -> Iterator[Contender]:
-        """Rings and trees that may be the best at the one size that is asked for, once and several times, as NCCL may run them."""
-        limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
-        rivals = [
-            each
-            for each in self.evidence.contenders
-            if each.instances == 1 and not each.channels and self.evidence.is_rival(each)
-        ]
-        for plain in rivals:
-            entry = self.evidence.entry(plain)
-            if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
-                yield from self._times_over(plain, _RIVAL_INSTANCES, size)
+    @property
+    def of_rivals(self) -> tuple[Callable[[int], Iterator[Contender]], ...]:
+        """In this order, of rings and trees: each is decided by what those before it took."""
+        return (
+            self._rivals,
+            *(partial(self._fewer_rivals, numbers=numbers, near=near) for numbers, near in _FEWER_RIVALS),
+        )
 
-    def rivals_beside(self, size: int) -> Iterator[Contender]:
-        """The best of these of every protocol, twice and half as many times."""
-        best: dict[str, Contender] = {}
-        for contender in filter(self.evidence.is_rival, self.evidence.timed(size)):
-            best.setdefault(self.evidence.entry(contender).protocol, contender)
+    def _rivals(self, size: int) -> Iterator[Contender]:
+        """Rings and trees that may be the best at the one size that is asked for, on as many threadblocks as NCCL may run them."""
+        limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
+        for contender in self.evidence.contenders:
+            entry = self.evidence.entry(contender)
+            if not self.evidence.is_rival(contender) or contender != Contender(contender.position):
+                continue
+            if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
+                yield from self._times_over(contender, (entry.copies,), size)
+
+    def _fewer_rivals(self, size: int, *, numbers: Sequence[int], near: float) -> Iterator[Contender]:
+        """These on fewer threadblocks, so many times over, where that may be better than all else."""
+        timed = self.evidence.timed(size)
+        best: dict[int, Contender] = {}
+        for contender in filter(self.evidence.is_rival, timed):
+            best.setdefault(contender.position, contender)
         for contender in best.values():
-            beside = (contender.instances // 2, 2 * contender.instances)
-            yield from self._times_over(contender, [each for each in beside if 1 <= each <= _MOST_INSTANCES], size)
+            factor = min(near, _FEWER_RIVALS_LL) if self.evidence.entry(contender).is_low else near
+            if timed[contender] <= min(timed.values()) * factor:
+                yield from self._times_over(contender, numbers, size)
 
     def crossing(self, size: int) -> Iterator[Contender]:
         """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and

@@ -165,9 +165,12 @@ class Trial(Evidence):
                     self.shapes_work += self.spend(runs, shaped, size, most)
         self.carry_out(runs, may_end=True)
         self.carry_out(self._planned(self.shapes.crossing), may_end=True)
-        self.carry_out(self._planned(self.shapes.further), may_end=True)
-        for shapes in (self.shapes.rivals, self.shapes.rivals_beside) if self.one_size_in_any_shape else ():
-            self.carry_out(self._planned(shapes, _MOST_WORK), may_end=True)
+        further = self._planned(self.shapes.further)
+        # What is planned together keeps all processes busy.
+        for shapes in self.shapes.of_rivals if self.one_size_in_any_shape else ():
+            self.carry_out(further | self._planned(shapes, _MOST_WORK), may_end=True)
+            further = {}
+        self.carry_out(further, may_end=True)
         for _ in range(_MOST_SPREADS):
             self.carry_out(self._planned(self.shapes.neighbours), may_end=True)
 

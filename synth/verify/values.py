@@ -163,12 +163,9 @@ def _does_nothing(step: Step) -> bool:
 
 def _initial_memory(expressions: Expressions, layout: Layout, collective: Collective) -> list[list[int]]:
     memory = [[NOTHING] * rank_memory.size for rank_memory in layout.ranks]
-    for chunk in range(collective.num_chunk_ids):
-        for rank in collective.sources(chunk):
-            offset = collective.input_offset(chunk, rank)
-            if offset is not None:
-                address = layout.ranks[rank].address(Buffer.INPUT, offset)
-                memory[rank][address] = expressions.leaf(chunk, rank)
+    for rank, here in enumerate(memory):
+        for chunk, offset in collective.inputs(rank).items():
+            here[layout.ranks[rank].address(Buffer.INPUT, offset)] = expressions.leaf(chunk, rank)
     return memory
 
 

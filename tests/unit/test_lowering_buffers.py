@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from msccl_xml.model import Buffer
-from synth.collective import Collective, CollectiveName
+from synth.collective import ROOTED, Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Message, Schedule
 from synth.lowering import LoweringOptions, lower, lowered_collective
-from synth.lowering.buffers import Layout, Slot, own_copies
+from synth.lowering.buffers import Layout, Slot, own_copies, slots_in_row
 from synth.lowering.storage import ScratchPool
 from synth.timing import retime
 from synth.verify import verify_algo
@@ -43,6 +43,33 @@ def test_in_place_one_memory_has_one_name(name: str, root: int | None, rank: int
 def test_a_custom_call_in_place_has_one_pointer() -> None:
     collective = Collective(CollectiveName.GATHER, 4, 8, 1)
     assert Layout(collective, True, custom=True).canonical(1, Slot(I, 1)) == Slot(O, 1)
+
+
+@pytest.mark.parametrize("group", [None, (0, 2, 3)])
+@pytest.mark.parametrize("name", CollectiveName)
+def test_a_buffers_chunks_are_those_that_have_a_place_in_it(
+    name: CollectiveName, group: tuple[int, ...] | None
+) -> None:
+    collective = Collective(name, 4, 8, 2 if name in ROOTED else None, group)
+    chunks = range(collective.num_chunk_ids)
+    for rank in range(4):
+        for row, offset_of in (
+            (collective.inputs(rank), collective.input_offset),
+            (collective.outputs(rank), collective.output_offset),
+        ):
+            offsets = {chunk: offset_of(chunk, rank) for chunk in chunks}
+            assert list(row.items()) == [(chunk, offset) for chunk, offset in offsets.items() if offset is not None]
+
+
+@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize("buffer", Buffer)
+def test_a_row_of_slots_breaks_where_one_does_not_follow(buffer: Buffer, instances: int) -> None:
+    layout = Layout(Collective(CollectiveName.ALLGATHER, 4, 12), False, instances=instances)
+    for start in range(5):
+        row = slots_in_row(Slot(buffer, start), 7)
+        assert row == [Slot(buffer, start + place) for place in range(7)]
+        broken = [place for place in range(1, 7) if not layout.follows(row[place], row[place - 1])]
+        assert list(layout.breaks(row[0], 7)) == broken
 
 
 def test_scratch_takes_the_slot_that_was_free_longest_and_only_after_a_rest() -> None:

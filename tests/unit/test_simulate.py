@@ -260,8 +260,8 @@ def test_a_leap_takes_flows_in_flight_along() -> None:
     """A flow that is cut off by 100 us has as much left to move as before: it ends 100 us later, at whatever rate."""
     engine = Simulator(ring_allreduce(3), graphs.ring(3))._engine(1 << 30)
     blocks = range(len(engine.moves))
-    for _ in range(2):  # begin the first operation, then its first slice
-        engine.now = engine.horizon = max(engine.now, engine.step_us)
+    for turn in range(2):  # begin the first operation, then its first slice
+        engine.now = engine.horizon = turn * engine.step_us
         for block in blocks:
             engine._happen(block)
     engine._settle()
