@@ -22,6 +22,8 @@ from synth.collective import Collective
 
 #: A cut is worse than another if its time is longer by more than rounding.
 _SLIP = 1e-7
+#: Distances in us are the same if these decimals are.
+_DECIMALS = 9
 #: Multiples of the buffer whose bandwidth takes as long as its latency: where cuts with late links matter.
 _TURNS = (Fraction(1, 64), Fraction(1, 8), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(8), Fraction(64))
 
@@ -81,9 +83,28 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
 
 
 def _split(collective: Collective, cases: Sequence[Case], distance: Floats) -> list[Case]:
-    """The cases, and for each what comes from its farthest giver to its farthest taker alone."""
+    """The cases, and for each what comes from its farthest giver to its farthest taker alone, and what has far to go."""
     pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in cases)
-    return [*cases, *(pair_case(collective, src, dst) for src, dst in pairs)]
+    far = [part for case in cases for part in _far_parts(case, distance)]
+    return [*cases, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
+
+
+def _far_parts(case: Case, distance: Floats) -> list[Case]:
+    """Where one rank takes what many give, or gives what many take: without those that are near, by every distance from which on they
+    are not.
+    """
+    if min(len(case.gives), len(case.takes)) > 1:
+        return []
+    ((end, _),) = (case.takes if len(case.takes) == 1 else case.gives).items()
+    into = len(case.takes) == 1
+    others = case.gives if into else case.takes
+    away = {rank: round(float(distance[(rank, end) if into else (end, rank)]), _DECIMALS) for rank in others}
+    parts = []
+    for least in sorted(set(away.values()))[1:]:
+        kept = {rank: share for rank, share in others.items() if away[rank] >= least}
+        whole = {end: sum(kept.values(), Fraction(0))}
+        parts.append(Case(kept, whole) if into else Case(whole, kept))
+    return parts
 
 
 def _pairs(case: Case) -> list[tuple[int, int]]:

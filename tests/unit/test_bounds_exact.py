@@ -170,6 +170,15 @@ def test_what_is_far_comes_late_in_small_buffers() -> None:
     assert found.time_us(1) > 2.0
 
 
+def test_all_that_is_far_waits_for_the_same_links() -> None:
+    """What the four corners of a 3 x 3 mesh have for its middle is two hops away, and comes over the four links there."""
+    found = bound(mesh(3, 3), "gather", root=4)
+    assert found.latency_us == 2.0
+    assert found.time_us(9e3) == pytest.approx(2.0 + 4e3 / 4e4)
+    assert bound(mesh(3, 3), "scatter", root=4).time_us(9e3) == pytest.approx(found.time_us(9e3))
+    assert found.time_us(9e8) == pytest.approx(1.0 + 8e8 / 4e4)
+
+
 def test_no_connection_is_told_with_and_without_paths() -> None:
     machine = Topology("apart", tuple(gpus(3)), tuple(both_ways("gpu0", "gpu1")))
     collective = Collective(CollectiveName.ALLGATHER, 3, 3)
