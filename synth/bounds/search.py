@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bounds.cases import pair_case
+from synth.bounds.cases import farthest_us, pair_case
 from synth.bounds.machine import Floats, Machine
 from synth.bounds.oracle import Case, CutOracle
 from synth.bounds.value import Cut, Limit
@@ -71,7 +71,7 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
     """
     distance = oracle.machine.delays.distance
     limits = list(known)
-    latency = float(distance.max()) if distance.size else 0.0
+    latency = farthest_us(collective, distance)
     per_byte = max((limit.us_per_byte for limit in limits), default=0.0)
     if latency <= 0 or per_byte <= 0:
         return limits
@@ -90,9 +90,7 @@ def _split(collective: Collective, cases: Sequence[Case], distance: Floats) -> l
 
 
 def _far_parts(case: Case, distance: Floats) -> list[Case]:
-    """Where one rank takes what many give, or gives what many take: without those that are near, by every distance from which on they
-    are not.
-    """
+    """Where one rank takes what many give, or gives what many take: what has at least so far to go, by every distance there is."""
     if min(len(case.gives), len(case.takes)) > 1:
         return []
     ((end, _),) = (case.takes if len(case.takes) == 1 else case.gives).items()
