@@ -29,6 +29,9 @@ MAX_DIRECT_TRANSFERS = 4_000
 MAX_GREEDY_TRANSFERS = 5_000
 #: The same where chunks have one destination each, which pass many ranks on their ways.
 _MAX_DIRECT_GREEDY = 1_000
+#: And so many of the finest of these where finer cuts are looked for, for so many ranks: of more it takes long.
+_FINEST_GREEDY = 2
+_FEW_RANKS = 16
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
 LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
@@ -470,26 +473,29 @@ def finer_candidates(
 ) -> list[Candidate]:
     """What to solve for one size that is compared by schedule where nothing coarser is near the limit: packings cut as finely as
     a runtime reads (an allreduce's with free roots, where these are `joint`), in a list and in rounds, and over equal `boxes` what
-    is cut so for one of these. Where chunks have one destination each and latency counts, the greedy, unless boxes are crossed:
-    flows know bandwidth alone.
+    is cut so for one of these. Where latency counts, the greedy, since packings and flows know bandwidth alone: where chunks have
+    one destination each in the coarsest cuts, unless boxes are crossed, else in the finest, whose parts follow one another.
     """
     collective = instance.collective
-    if direct(collective) and strategy == "auto" and latency_counts and not boxes:
-        small = [count for count in counts if transfers_of(with_count(collective, count)) <= _MAX_DIRECT_GREEDY]
-        return [Candidate("greedy", count, buffer_bytes) for count in small[:_FEWEST_CUTS]]
+    tried: list[Candidate] = []
+    if strategy == "auto" and latency_counts and not (direct(collective) and boxes):
+        most = _MAX_DIRECT_GREEDY if direct(collective) else MAX_GREEDY_TRANSFERS
+        small = [count for count in counts if transfers_of(with_count(collective, count)) <= most]
+        finest = small[-_FINEST_GREEDY:] if instance.num_ranks <= _FEW_RANKS else []
+        chosen = small[:_FEWEST_CUTS] if direct(collective) else finest
+        tried = [Candidate("greedy", count, buffer_bytes) for count in chosen]
     if direct(collective) or collective.name in CHAINED:
-        return []
+        return tried
 
-    def finest(most: int) -> list[int]:
+    def readable(most: int) -> list[int]:
         fitting = _readable(instance, counts, most)
         return [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)][-1:]
 
-    tried = []
     if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
-        tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in finest(_MAX_FINEST_PACED_TRANSFERS)]
+        tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
     if strategy in ("auto", "trees"):
         packing, most = (JOINT, _MAX_FINE_TRANSFERS) if joint else ("trees", _MAX_PACED_TRANSFERS)
-        packed = [Candidate(packing, count, buffer_bytes) for count in finest(most)]
+        packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
         tried += [*packed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
     return tried
 

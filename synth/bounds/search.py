@@ -7,7 +7,7 @@ A case that a time suffices for is done for good, since times only grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from synth.bounds.cases import farthest_us, pair_case
 from synth.bounds.machine import Floats, Machine
 from synth.bounds.oracle import Case, CutOracle
+from synth.bounds.turning import Classes
 from synth.bounds.value import Cut, Limit
 from synth.collective import Collective
 
@@ -75,26 +76,33 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
     per_byte = max((limit.us_per_byte for limit in limits), default=0.0)
     if latency <= 0 or per_byte <= 0:
         return limits
+    split = _split(oracle.machine, collective, cases)
     for turn in _TURNS:
         buffer_bytes = float(turn) * latency / per_byte
-        for case in _split(collective, cases, distance):
+        for case in split:
             _ask(oracle, case, buffer_bytes, latency, limits)
     return limits
 
 
-def _split(collective: Collective, cases: Sequence[Case], distance: Floats) -> list[Case]:
-    """The cases, and for each what comes from its farthest giver to its farthest taker alone, and what has far to go."""
+def _split(machine: Machine, collective: Collective, cases: Sequence[Case]) -> list[Case]:
+    """The cases, for each what comes from its farthest giver to its farthest taker alone, and what has far to go: of one rank for
+    all that rotations take to it.
+    """
+    distance = machine.delays.distance
     pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in cases)
-    far = [part for case in cases for part in _far_parts(case, distance)]
+    first = set(np.unique(Classes.of(machine).ranks, return_index=True)[1].tolist())
+    far = [part for case in cases for part in _far_parts(case, first, distance)]
     return [*cases, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
 
 
-def _far_parts(case: Case, distance: Floats) -> list[Case]:
-    """Where one rank takes what many give, or gives what many take: what has at least so far to go, by every distance there is."""
-    if min(len(case.gives), len(case.takes)) > 1:
-        return []
-    ((end, _),) = (case.takes if len(case.takes) == 1 else case.gives).items()
+def _far_parts(case: Case, first: Container[int], distance: Floats) -> list[Case]:
+    """Where one of the `first` ranks takes what many give, or gives what many take: what has at least so far to go, by every
+    distance there is.
+    """
     into = len(case.takes) == 1
+    end, *more = case.takes if into else case.gives
+    if more or end not in first:
+        return []
     others = case.gives if into else case.takes
     away = {rank: round(float(distance[(rank, end) if into else (end, rank)]), _DECIMALS) for rank in others}
     parts = []

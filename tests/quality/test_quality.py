@@ -162,6 +162,21 @@ def test_large_schedules_are_near_the_limit_where_schedules_decide(
     assert row.schedule_us * share <= row.bound_us
 
 
+@pytest.mark.parametrize(
+    ("name", "collective", "share"),
+    [
+        ("torus-3x3", "allgather", 0.98),
+        ("torus-3x3", "reduce-scatter", 0.98),
+        ("dgx1", "allreduce", 0.72),
+        ("mesh-4x4", "allreduce", 0.62),
+    ],
+)
+def test_schedules_between_small_and_large_are_cut_finely(name: str, collective: str, share: float) -> None:
+    """Of 64 KB. An allreduce that crosses the machine twice is far from its limit there, which asks for one crossing."""
+    (row,) = synthesize(request(load_topology(name), collective, 64 << 10, objective="schedule")).sizes
+    assert row.schedule_us * share <= row.bound_us * (1 + 1e-9)
+
+
 def test_the_limit_used_here_is_the_one_that_is_known() -> None:
     assert limit_us(load_topology("ring4"), GB) == pytest.approx(3 / 4 * GB / (2 * 25e3))
     assert limit_us(load_topology("line4"), 1000) > 0

@@ -435,6 +435,22 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
     assert tried("flow", boxes=False, latency_counts=True) == []
 
 
+def test_where_latency_counts_copies_and_sums_are_cut_finely_for_the_greedy() -> None:
+    """Parts follow each other from hop to hop, the sooner the smaller they are; of many ranks that takes too long."""
+
+    def tried(topology: Topology, name: str, *, latency_counts: bool = True) -> list[int]:
+        instance = instance_of(topology, name)
+        found = finer_candidates(
+            instance, "auto", POWERS, 64 * KB, boxes=False, joint=False, latency_counts=latency_counts
+        )
+        return [each.count for each in found if each.strategy == "greedy"]
+
+    assert tried(mesh(3, 3), "allgather") == [32, 64]
+    assert tried(mesh(4, 4), "allreduce") == [64, 128]
+    assert tried(mesh(3, 3), "allgather", latency_counts=False) == []
+    assert tried(star(17), "allgather") == []
+
+
 def test_over_boxes_that_exchange_no_greedy_cuts_a_piece_for_every_rank() -> None:
     """It takes longest there, and is what an exchange of parts does."""
     instance = instance_of(star(16), "allreduce")
