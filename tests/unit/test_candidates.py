@@ -28,6 +28,7 @@ from synth.candidates import (
 from synth.collective import ROOTED, Collective, CollectiveName
 from synth.instance import Symmetry
 from synth.routing.trees import TreesRouting
+from synth.topology import Topology
 from tests.graphs import dgx1, full, instance_of, mesh, ring, star
 
 POWERS = tuple(1 << k for k in range(9))
