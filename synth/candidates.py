@@ -66,6 +66,8 @@ _FEWEST_CUTS = 4
 _FINEST_CUTS = 3
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
+#: Where schedules are all that counts and nothing coarser is near the limit, it still gains something by so many times less.
+_FINER_STILL = 4
 
 
 #: Buffers up to this are decided by connections as much as by links: candidates are made for an interpreter, too.
@@ -489,7 +491,7 @@ def finer_candidates(
 
     def readable(most: int) -> list[int]:
         fitting = _readable(instance, counts, most)
-        return [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)][-1:]
+        return [count for count in fitting if _worth_cutting(instance, count, _FINER_STILL * buffer_bytes)][-1:]
 
     if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
         tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
