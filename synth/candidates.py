@@ -327,14 +327,14 @@ def candidates(
         # Packings are the better there, and the greedy takes long on many chunks.
         return tried
     small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
-    coarse = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if single else 1)
+    coarse = worthwhile = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if single else 1)
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
         each = [count for count in small if count >= instance.num_ranks][:1]
         coarse = [counts[0], *(each if collective.name is CollectiveName.ALLREDUCE else []), *coarse]
     if single:
         # Where only the schedule counts, a finer cut pays even if a chunk's time is far below its latency.
-        coarse = [*coarse, *small[:_FEWEST_CUTS]]
+        coarse = [*coarse, *(count for count in small[:_FEWEST_CUTS] if count > worthwhile[0])]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
 

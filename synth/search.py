@@ -71,6 +71,8 @@ _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 _LEAN_GREEDY_RUNS = 5
 #: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
 _WORTH_A_PROCESS = 4_000
+#: Schedules that take so many times as long as others gain too little by finer cuts.
+_FAR_BEHIND = 1.1
 #: Buffers above this are bandwidth-bound on every machine of the catalogue: LL, which halves the bandwidth, is not tried.
 _LARGEST_LL_BYTES = 4 << 20
 #: Instances that are looked at for it, and for what has no more messages than this: few long ones leave threadblocks waiting.
@@ -167,11 +169,22 @@ class Search:
         """
         tried = 0
         for planned in self.plan.waves:
-            self._carry_out(planned, tried)
+            self._carry_out(self._hopeful(planned), tried)
             tried += len(planned)
             yield self.scored
             if self.notes:
                 return
+
+    def _hopeful(self, planned: Sequence[Candidate]) -> list[Candidate]:
+        """Without finer cuts of free roots where what an earlier wave made of these was far behind: they take longest, and gain
+        little.
+        """
+        taken: dict[bool, float] = {}
+        for entry in self.scored if not self.request.by_time else ():
+            joint = entry.candidate.strategy == JOINT
+            taken[joint] = min([taken.get(joint, math.inf), *entry.schedules_us.values()])
+        behind = taken.get(True, 0.0) > taken.get(False, math.inf) * _FAR_BEHIND
+        return [each for each in planned if not (behind and each.strategy == JOINT)]
 
     def _carry_out(self, planned: Sequence[Candidate], tried: int) -> None:
         """Solve and score one wave, after so many candidates of earlier ones."""

@@ -8,7 +8,7 @@ import pytest
 
 from synth.baselines import BASELINES
 from synth.build import build_instance
-from synth.candidates import LARGE_VIEW, Candidate, transfers_of
+from synth.candidates import JOINT, LARGE_VIEW, Candidate, transfers_of
 from synth.constants import Constants
 from synth.errors import InputError
 from synth.paths import find_paths
@@ -157,6 +157,21 @@ def test_later_waves_keep_the_places_of_earlier_ones() -> None:
     one, two = (list(scored) for scored in search.waves())
     assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
     assert len(two) > len(one)
+
+
+@pytest.mark.parametrize(("behind", "kept"), [(1.0, True), (1.09, True), (1.2, False)])
+def test_free_roots_are_cut_finer_only_where_they_are_not_far_behind(behind: float, kept: bool) -> None:
+    job = request(ring(4), "allreduce", 256 * MB, objective="schedule")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    finer = [Candidate(JOINT, 64, job.max_bytes), Candidate("trees", 64, job.max_bytes)]
+    assert search._hopeful(finer) == finer
+    next(search.waves())
+    others = [entry for entry in search.scored if entry.candidate.strategy != JOINT]
+    best_us = min(entry.schedules_us[job.max_bytes] for entry in others)
+    candidate = replace(others[0].candidate, strategy=JOINT)
+    found = replace(others[0], candidate=candidate, schedules_us={job.max_bytes: best_us * behind})
+    search.scored = [*others, found]
+    assert search._hopeful(finer) == (finer if kept else finer[1:])
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
