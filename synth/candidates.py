@@ -28,8 +28,8 @@ MAX_DIRECT_TRANSFERS = 4_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
 MAX_GREEDY_TRANSFERS = 5_000
 #: The same where chunks have one destination each, which pass many ranks on their ways.
-_MAX_DIRECT_GREEDY = 1_000
-#: And so many of the finest of these where finer cuts are looked for, for so many ranks: of more it takes long.
+_MAX_DIRECT_GREEDY = 1_500
+#: And so many of the finest of these, or of the coarsest, where finer cuts are looked for, for so many ranks: more take long.
 _FINEST_GREEDY = 2
 _FEW_RANKS = 16
 #: Buffers up to this are mostly latency on every machine of the catalogue: there the coarsest cut is tried, too.
@@ -475,17 +475,17 @@ def finer_candidates(
 ) -> list[Candidate]:
     """What to solve for one size that is compared by schedule where nothing coarser is near the limit: packings cut as finely as
     a runtime reads (an allreduce's with free roots, where these are `joint`), in a list and in rounds, and over equal `boxes` what
-    is cut so for one of these. Where latency counts, the greedy, since packings and flows know bandwidth alone: where chunks have
-    one destination each in the coarsest cuts, unless boxes are crossed, else in the finest, whose parts follow one another.
+    is cut so for one of these. Where latency counts, the greedy in the finest cuts, whose parts follow one another, since packings
+    and flows know bandwidth alone: where chunks have one destination each in the coarsest, too, unless boxes are crossed.
     """
     collective = instance.collective
     tried: list[Candidate] = []
     if strategy == "auto" and latency_counts and not (direct(collective) and boxes):
         most = _MAX_DIRECT_GREEDY if direct(collective) else MAX_GREEDY_TRANSFERS
         small = [count for count in counts if transfers_of(with_count(collective, count)) <= most]
-        finest = small[-_FINEST_GREEDY:] if instance.num_ranks <= _FEW_RANKS else []
-        chosen = small[:_FEWEST_CUTS] if direct(collective) else finest
-        tried = [Candidate("greedy", count, buffer_bytes) for count in chosen]
+        coarsest = small[:_FINEST_GREEDY] if direct(collective) else []
+        finest = small[-_FINEST_GREEDY:] if direct(collective) or instance.num_ranks <= _FEW_RANKS else []
+        tried = [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys((*coarsest, *finest))]
     if direct(collective) or collective.name in CHAINED:
         return tried
 

@@ -428,8 +428,8 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
     assert tried("auto", boxes=False, latency_counts=True) == [
         ("greedy", 1),
         ("greedy", 2),
-        ("greedy", 4),
         ("greedy", 8),
+        ("greedy", 16),
     ]
     assert tried("auto", boxes=True, latency_counts=True) == []
     assert tried("auto", boxes=False, latency_counts=False) == []
