@@ -30,8 +30,10 @@ _MORE_SHAPES = ((3, 1), (6, 1), (0, 3), (0, 4))
 #: Where a GPU has few threadblocks, more of them are no burden, and may be what is short.
 _WIDE_SHAPES = ((0, 4), (6, 1))
 _FEW_THREADBLOCKS = 12
-#: Programs of few long messages that are tried on many threadblocks at a size.
+#: Programs of few long messages that are tried on many threadblocks at a size, and over a range others' algorithms of these: for one
+#: size they are hardly ever the best.
 _COARSE_ONES = 3
+_COARSE_KNOWN = 2
 #: Rings and trees that are estimated at no more than this, times the best, are tried: what few threadblocks take is estimated at up
 #: to 1.6 times what it is.
 _NEAR_RIVAL = 1.7
@@ -122,7 +124,8 @@ class Shapes:
         }
         ranked = sorted(wide, key=lambda contender: (wide[contender], contender.position))
         rivals = [contender for contender in ranked if self.evidence.is_rival(contender)]
-        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES])))
+        known = [] if self.evidence.request.single_size else list(filter(self.evidence.is_known, ranked))
+        return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
 
     def over_boxes(self, size: int) -> Iterator[Contender]:
         """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
