@@ -68,6 +68,8 @@ _FINEST_CUTS = 3
 _FINEST_SHARE = 0.25
 #: Where schedules are all that counts and nothing coarser is near the limit, it still gains something by so many times less.
 _FINER_STILL = 4
+#: The same where latency counts, and parts follow one another from hop to hop.
+_FINEST_LATE = 16
 
 
 #: Buffers up to this are decided by connections as much as by links: candidates are made for an interpreter, too.
@@ -482,7 +484,10 @@ def finer_candidates(
     tried: list[Candidate] = []
     if strategy == "auto" and latency_counts and not (direct(collective) and boxes):
         most = _MAX_DIRECT_GREEDY if direct(collective) else MAX_GREEDY_TRANSFERS
-        small = [count for count in counts if transfers_of(with_count(collective, count)) <= most]
+        worth = [count for count in counts if _worth_cutting(instance, count, _FINEST_LATE * buffer_bytes)] or counts[
+            :1
+        ]
+        small = [count for count in worth if transfers_of(with_count(collective, count)) <= most]
         coarsest = small[:_FINEST_GREEDY] if direct(collective) else []
         finest = small[-_FINEST_GREEDY:] if direct(collective) or instance.num_ranks <= _FEW_RANKS else []
         tried = [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys((*coarsest, *finest))]

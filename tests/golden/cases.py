@@ -15,7 +15,7 @@ from tests.jobs import request
 
 #: By name of the file in `data/`: machine of the catalogue, collective, bytes, and what else is asked for.
 CASES: dict[str, tuple[str, str, int, dict[str, object]]] = {
-    "ring4-allreduce-64KB": ("ring4", "allreduce", 64 << 10, {}),
+    "ring4-allreduce-64KB": ("ring4", "allreduce", 64 << 10, {"chunks": 8}),
     "ring4-allgather-1MB-rccl": ("ring4", "allgather", 1 << 20, {"runtime": "rccl", "chunks": 2}),
     "line4-broadcast-1KB": ("line4", "broadcast", 1 << 10, {"root": 1}),
     "line4-reduce-scatter-64KB-executor": ("line4", "reduce-scatter", 64 << 10, {"runtime": "executor", "chunks": 1}),
