@@ -191,18 +191,16 @@ class Collective:
 
     def inputs(self, rank: int) -> dict[int, int]:
         """`input_offset` by chunk, of all chunks that lie in the rank's input buffer; ascending."""
-        return self._offsets(self._ids_in_input(rank), rank, self.input_offset)
+        return self._moved(self._ids_in_input(rank), rank, self.sources)
 
     def outputs(self, rank: int) -> dict[int, int]:
         """`output_offset` by chunk, of all chunks that have to end in the rank's output buffer; ascending."""
-        return self._offsets(self._ids_in_output(rank), rank, self.output_offset)
+        return self._moved(self._ids_in_output(rank), rank, self.destinations)
 
-    def _offsets(self, ids: Iterable[int], rank: int, offset_of: Callable[[int, int], int | None]) -> dict[int, int]:
-        """The chunks of a buffer, which lie in it one behind the other; of a group, those that are moved."""
-        if self.group is None:
-            return {chunk: place for place, chunk in enumerate(ids)}
-        offsets = ((chunk, offset_of(chunk, rank)) for chunk in ids)
-        return {chunk: offset for chunk, offset in offsets if offset is not None}
+    def _moved(self, ids: Iterable[int], rank: int, ends: Callable[[int], frozenset[int]]) -> dict[int, int]:
+        """Where the chunks of a buffer lie, one behind the other; of a group, those that are moved."""
+        whole = self.group is None
+        return {chunk: place for place, chunk in enumerate(ids) if whole or rank in ends(chunk)}
 
     def _ids_in_input(self, rank: int) -> range:
         match self.name:

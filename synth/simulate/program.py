@@ -90,13 +90,14 @@ class Compiler:
         if algo.nchunksperloop < 1:
             raise InputError(algo.name or "algo", "nchunksperloop", algo.nchunksperloop, "1 or more")
         _check_gpus(algo)
+        self._most_chunks = 1
         for gpu, tb, number, step in algo.steps():
             if not 0 <= step.count <= _MAX_COUNT:
                 where = f"gpu {gpu.id} tb {tb.id} step {number}: cnt"
                 raise InputError(algo.name or "algo", where, step.count, f"0 to {_MAX_COUNT}")
+            self._most_chunks = max(self._most_chunks, step.count)
         self._algo = algo
         self._tile_bytes = tile_bytes
-        self._most_chunks = max((step.count for _, _, _, step in algo.steps()), default=1)
         self._codes: dict[int, Code] = {}
 
     def program(self, buffer_bytes: int) -> Program:
