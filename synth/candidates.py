@@ -316,9 +316,11 @@ def candidates(
     single: bool,
     thorough: bool = False,
     latency_counts: bool = True,
+    exchanged: bool = False,
 ) -> list[Candidate]:
     """What to solve at one buffer size: `single` where that size is all that is asked for, `thorough` where time is no matter,
-    and whether latency counts beside bandwidth at the size.
+    whether latency counts beside bandwidth at the size, and whether exchanges are tried: then many ranks need no pieces that are
+    fewer than they are.
     """
     collective = instance.collective
     chosen = _packing_counts(instance, counts, buffer_bytes, single=single, thorough=thorough)
@@ -337,6 +339,9 @@ def candidates(
     if single:
         # Where only the schedule counts, a finer cut pays even if a chunk's time is far below its latency.
         coarse = [*coarse, *(count for count in small[:_FEWEST_CUTS] if count > worthwhile[0])]
+    if exchanged and instance.num_ranks > _FEW_RANKS:
+        coarse = [count for count in coarse if count >= instance.num_ranks]
+        tried = [each for each in tried if each.count >= instance.num_ranks] or tried[-1:]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
 

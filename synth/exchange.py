@@ -3,13 +3,16 @@
 After a level all of a group hold the sum of what its members held before, and after the last one everything, so it takes as many
 hops as the machine is wide, where a sum at one rank and its copies take twice that (docs/formulation.md, section 12). At a *parted*
 level each member adds up a part of its own and goes on with that; the parts are gathered again at the end, in reverse.
+
+The vector may be cut into *slices*, which follow one another through the phases, so that links are busy while sums wait for what is
+under way; and the slices may begin at one level after another, so that the links of all levels are.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -59,7 +62,9 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Exchange:
-    """The levels, and by ordered pair of ranks that are in a group together the paths, over other ranks if need be, between them."""
+    """The levels, and by ordered pair of ranks that are in a group together the paths, over other ranks if need be, between them:
+    what one slice goes through.
+    """
 
     num_ranks: int
     levels: tuple[Level, ...]
@@ -89,48 +94,32 @@ class Exchange:
             {rank: place for group in level.groups for place, rank in enumerate(group)} for level in self.levels
         )
 
-    def span(self, rank: int, level: int, chunks: int) -> range:
-        """The chunks that a rank goes on with before a level (after all of them: their number)."""
-        start, length = 0, chunks
+    def span(self, rank: int, level: int, chunks: int, turn: int = 0) -> range:
+        """Of so many chunks those that a rank goes on with before a level (after all of them: their number). Where they cannot be
+        shared out evenly, `turn` says who gets more.
+        """
+        start, stop = 0, chunks
         for above, places in zip(self.levels[:level], self._places, strict=False):
             if above.parted:
-                length //= above.size
-                start += places[rank] * length
-        return range(start, start + length)
+                cuts = [
+                    ((stop - start) * place + turn % above.size) // above.size
+                    for place in (places[rank], places[rank] + 1)
+                ]
+                start, stop = start + cuts[0], start + cuts[1]
+        return range(start, stop)
 
-    def given(self, phase: Phase, chunks: int) -> list[Given]:
+    def given(self, phase: Phase, chunks: int, turn: int = 0) -> list[Given]:
         """What is given in a phase, nearest places first, so that no member is everybody's first."""
         level = self.levels[phase.level]
         found = []
-        for turn in range(1, level.size):
+        for away in range(1, level.size):
             for group in level.groups:
                 for place, src in enumerate(group):
-                    dst = group[(place + turn) % level.size]
+                    dst = group[(place + away) % level.size]
                     owner = dst if phase.kind is Kind.PART else src
-                    span = self.span(owner, phase.level + level.parted, chunks)
+                    span = self.span(owner, phase.level + level.parted, chunks, turn)
                     found.append(Given(src, dst, span))
         return found
-
-    def messages(self, chunks: int) -> tuple[list[Message], list[tuple[int, ...]]]:
-        """Every hop as a message, in a causal order, and for each the places of those that must have arrived before it starts."""
-        messages: list[Message] = []
-        waits: list[tuple[int, ...]] = []
-        came: dict[int, tuple[int, ...]] = {}
-        for phase in self.phases:
-            arriving: dict[int, list[int]] = defaultdict(list)
-            flows = [(one, self.routes[one.src, one.dst]) for one in self.given(phase, chunks)]
-            last = [-1] * len(flows)
-            for hop in range(max(len(route) for _, route in flows)):
-                for flow, (one, route) in enumerate(flows):
-                    if hop >= len(route):
-                        continue
-                    waits.append((last[flow],) if hop else came.get(one.src, ()))
-                    last[flow] = len(messages)
-                    messages.append(Message(tuple(one.chunks), route[hop]))
-            for place, (one, _) in zip(last, flows, strict=True):
-                arriving[one.dst].append(place)
-            came = {rank: tuple(places) for rank, places in arriving.items()}
-        return messages, waits
 
     def fault(self) -> str | None:
         """What keeps some rank from ending with every contribution, each once, of every part; None where nothing does."""
@@ -155,3 +144,124 @@ class Exchange:
         """Raise CheckError where there is a fault."""
         if (fault := self.fault()) is not None:
             raise CheckError("exchange", fault, self.levels)
+
+
+class Step(NamedTuple):
+    """Two members of a group give each other something of a slice, in the phase of that number."""
+
+    slice: int
+    number: int
+    there: Given
+    back: Given
+
+
+class Hop(NamedTuple):
+    """A message, which hops (by place among all) must have arrived before it starts, and on what way it is: of which step (by
+    number), from which rank to which.
+    """
+
+    message: Message
+    waits: tuple[int, ...]
+    step: int
+    pair: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """An allreduce in exchanges: equal slices of the vector, each in one of the `exchanges` in turn, which are over the same pairs
+    of ranks and have as many phases.
+    """
+
+    exchanges: tuple[Exchange, ...]
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """`exchange-4p-2`, `exchange-4p-2-in-8` slices, `exchange-4p-2-turned-in-8` where they begin at different levels."""
+        turned = "-turned" if len(self.exchanges) > 1 else ""
+        return f"{self.exchanges[0].name}{turned}" + (f"-in-{self.count}" if self.count > 1 else "")
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks, all of which take part."""
+        return self.exchanges[0].num_ranks
+
+    @property
+    def routes(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
+        """The ways between ranks that give each other something."""
+        return self.exchanges[0].routes
+
+    @property
+    def parts(self) -> int:
+        """Chunks that the vector has to have at least, so that none of its parts is empty."""
+        return self.count * max(exchange.parts for exchange in self.exchanges)
+
+    def cut(self, count: int) -> Slices:
+        """The same in `count` slices, or in so many more that each of the exchanges has as many."""
+        turns = len(self.exchanges)
+        return replace(self, count=-(-count // turns) * turns)
+
+    @property
+    def peers(self) -> int:
+        """With how many others a rank exchanges."""
+        return sum(level.size - 1 for level in self.exchanges[0].levels)
+
+    def exchange(self, slice_: int) -> Exchange:
+        """What a slice goes through."""
+        return self.exchanges[slice_ % len(self.exchanges)]
+
+    def turn(self, slice_: int) -> int:
+        """Who gets more of a slice that cannot be shared out evenly: another with each of an exchange's."""
+        return slice_ // len(self.exchanges)
+
+    def listed(self, chunks: int) -> tuple[list[Step], list[Hop]]:
+        """All steps of a vector of so many chunks, and every hop of theirs in a causal order: phase by phase, slice by slice."""
+        length = chunks // self.count
+        steps: list[Step] = []
+        hops: list[Hop] = []
+        came: list[Mapping[int, Sequence[int]]] = [{}] * self.count
+        for number in range(len(self.exchanges[0].phases)):
+            for slice_ in range(self.count):
+                given = self._given(slice_, number, length)
+                pairs = {pair: at for at, pair in enumerate(pair for pair in given if pair[0] < pair[1])}
+                first = len(steps)
+                steps += [Step(slice_, number, given[src, dst], given[dst, src]) for src, dst in pairs]
+                which = {(src, dst): first + pairs[min(src, dst), max(src, dst)] for src, dst in given}
+                came[slice_] = self._hop(hops, given, which, came[slice_])
+        return steps, hops
+
+    def _given(self, slice_: int, number: int, length: int) -> dict[tuple[int, int], Given]:
+        """What is given of a slice in a phase, by who gives it to whom."""
+        exchange = self.exchange(slice_)
+        given = exchange.given(exchange.phases[number], length, self.turn(slice_))
+        ahead = slice_ * length
+        return {
+            (one.src, one.dst): one._replace(chunks=range(one.chunks.start + ahead, one.chunks.stop + ahead))
+            for one in given
+        }
+
+    def _hop(
+        self,
+        hops: list[Hop],
+        given: Mapping[tuple[int, int], Given],
+        which: Mapping[tuple[int, int], int],
+        came: Mapping[int, Sequence[int]],
+    ) -> Mapping[int, Sequence[int]]:
+        """Add the hops of a phase of a slice, before which so much `came` by rank; what comes in it, by rank."""
+        last: dict[tuple[int, int], int] = {}
+        for hop in range(max(len(self.routes[pair]) for pair in given)):
+            for pair, one in given.items():
+                route = self.routes[pair]
+                if hop < len(route):
+                    waits = (last[pair],) if hop else tuple(came.get(one.src, ()))
+                    last[pair] = len(hops)
+                    hops.append(Hop(Message(tuple(one.chunks), route[hop]), waits, which[pair], pair))
+        arriving: dict[int, list[int]] = defaultdict(list)
+        for (_, dst), place in last.items():
+            arriving[dst].append(place)
+        return arriving
+
+    def check(self) -> None:
+        """Raise CheckError where there is a fault."""
+        for exchange in self.exchanges:
+            exchange.check()

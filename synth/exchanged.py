@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msccl_xml.model import Algo
-from synth.exchange import Exchange
+from synth.exchange import Hop, Slices, Step
 from synth.instance import Instance
 from synth.interpreted import as_interpreted
 from synth.ir import Schedule, Send
-from synth.lowering import LoweringOptions, write_exchange
+from synth.list_scheduler import Work, start_order
+from synth.lowering import LoweringOptions, adding_threadblocks, write_exchange
 from synth.solve import Solution, Written
 from synth.timing import Replay
 
 
 @dataclass(frozen=True)
 class _Program:
-    """Writes an exchange of an instance for whatever options."""
+    """Writes the steps of slices, in their order, for whatever options."""
 
-    exchange: Exchange
+    slices: Slices
+    steps: tuple[Step, ...]
     instance: Instance
 
     def __call__(self, options: LoweringOptions) -> Algo:
         instance = self.instance
-        return write_exchange(self.exchange, instance.paths, instance.topology.name, instance.collective, options)
+        return write_exchange(
+            self.slices, self.steps, instance.paths, instance.topology.name, instance.collective, options
+        )
 
 
-def exchanged(instance: Instance, exchange: Exchange) -> Solution:
-    """The exchange of an allreduce of all ranks, whose chunks are a multiple of `exchange.parts`, with the earliest exact times if
-    links take its messages as they are listed. Raises CheckError where it is none.
+def exchanged(instance: Instance, slices: Slices) -> Solution:
+    """The exchanges of an allreduce of all ranks, whose chunks are a multiple of the slices and no fewer than `slices.parts`. Hops
+    are ordered by list scheduling, and steps so that each rank has one order for all that it does with another; exact times follow.
+    Raises CheckError where it is no allreduce.
     """
-    exchange.check()
-    messages, waits = exchange.messages(instance.collective.chunks)
-    times = Replay(instance, messages, waits).times_us(instance)
+    slices.check()
+    steps, hops = _ordered(instance, slices)
+    messages = [hop.message for hop in hops]
+    times = Replay(instance, messages, [hop.waits for hop in hops]).times_us(instance)
     order = sorted(range(len(messages)), key=lambda at: (*times[at], messages[at].path, messages[at].chunks))
     place = {at: number for number, at in enumerate(order)}
     schedule = Schedule(tuple(Send(*messages[at], *times[at]) for at in order))
-    moved = tuple(tuple(sorted(place[other] for other in waits[at])) for at in order)
-    written = Written(_Program(exchange, instance), moved, _threadblocks(instance, exchange))
+    moved = tuple(tuple(sorted(place[other] for other in hops[at].waits)) for at in order)
+    written = Written(_Program(slices, tuple(steps), instance), moved, _threadblocks(instance, slices))
     makespan_us = schedule.makespan_us
     return Solution(
         instance,
         schedule,
-        exchange.name,
-        "as listed",
+        slices.name,
+        "first come, first served",
         "heuristic",
         makespan_us,
         makespan_us,
@@ -55,22 +61,76 @@ def exchanged(instance: Instance, exchange: Exchange) -> Solution:
     )
 
 
-def _threadblocks(instance: Instance, exchange: Exchange) -> int:
-    """Of the busiest rank: one for every peer, one that adds if three or more are added, one for every flow that it passes on."""
-    own = sum(level.size - 1 for level in exchange.levels) + any(level.size > 2 for level in exchange.levels)
-    passing = Counter(instance.paths[path].src for route in exchange.routes.values() for path in route[1:])
+def _ordered(instance: Instance, slices: Slices) -> tuple[list[Step], list[Hop]]:
+    """The steps in an order in which programs can do them, and the hops in one that agrees with it on the way from every rank to
+    every other, and in which they start as list scheduling has them, or hardly later.
+    """
+    steps, hops = slices.listed(instance.collective.chunks)
+    work = Work.waiting([hop.message for hop in hops], [hop.waits for hop in hops])
+    begun = {at: turn for turn, at in enumerate(start_order(instance, work, range(len(hops))))}
+    # A step's turn comes with its later first hop, and after those of all that it waits for.
+    due = [0] * len(steps)
+    for at, hop in enumerate(hops):
+        before = [hops[other].step for other in hop.waits]
+        if hop.step not in before:
+            due[hop.step] = max([due[hop.step], begun[at], *(due[step] for step in before)])
+    ranked = sorted(range(len(steps)), key=lambda step: (due[step], step))
+    turn = {step: number for number, step in enumerate(ranked)}
+    start: dict[int, int] = {}
+    latest: dict[tuple[tuple[int, int], int], int] = defaultdict(int)
+    for at in sorted(range(len(hops)), key=lambda at: (turn[hops[at].step], at)):
+        hop = hops[at]
+        way = hop.pair, hop.message.path
+        start[at] = latest[way] = max([begun[at], latest[way], *(start[other] for other in hop.waits)])
+    order = sorted(start, key=lambda at: (start[at], turn[hops[at].step], at))
+    place = {at: number for number, at in enumerate(order)}
+    moved = [hops[at]._replace(waits=tuple(place[other] for other in hops[at].waits)) for at in order]
+    return [steps[step] for step in ranked], moved
+
+
+def _threadblocks(instance: Instance, slices: Slices) -> int:
+    """Of the busiest rank: one for every peer, one for every flow that it passes on, and those that add."""
+    own = slices.peers + adding_threadblocks(slices, instance.collective.chunks, LoweringOptions())
+    passing = Counter(instance.paths[path].src for route in slices.routes.values() for path in route[1:])
     return own + max(passing.values(), default=0)
 
 
-def shortest(instance: Instance, exchanges: Sequence[Exchange], protocol: str | None, most: int) -> list[Exchange]:
+def shortest(instance: Instance, exchanges: Sequence[Slices], protocol: str | None, most: int) -> list[Slices]:
     """At most so many of the exchanges, the shortest first: by what an interpreter would take, and where no `protocol` is given by
-    links alone. `instance` says for how large a buffer.
+    links alone, if hops take their turns as they are listed. `instance` says for how large a buffer.
     """
     buffer_bytes = instance.chunk_bytes * instance.collective.chunks
     seen = as_interpreted(instance, protocol) if protocol else instance
 
-    def time_us(exchange: Exchange) -> float:
-        cut = seen.with_chunk_bytes(buffer_bytes / exchange.parts)
-        return Replay(cut, *exchange.messages(exchange.parts)).makespan_us(cut)
+    def time_us(slices: Slices) -> float:
+        cut = seen.with_chunk_bytes(buffer_bytes / slices.parts)
+        _, hops = slices.listed(slices.parts)
+        return Replay(cut, [hop.message for hop in hops], [hop.waits for hop in hops]).makespan_us(cut)
+
+    return sorted(exchanges, key=time_us)[:most]
+
+
+def shortest_in_slices(instance: Instance, exchanges: Sequence[Slices], most: int) -> list[Slices]:
+    """The same of exchanges in so many slices that links are busy all the time: the longest ways of all phases, and what the busiest
+    link carries in all of them.
+    """
+    buffer_bytes = instance.chunk_bytes * instance.collective.chunks
+
+    def time_us(slices: Slices) -> float:
+        load_us: dict[int, float] = defaultdict(float)
+        latency_us = 0.0
+        for exchange in slices.exchanges:
+            ways_us = []
+            part_bytes = buffer_bytes / exchange.parts / len(slices.exchanges)
+            for phase in exchange.phases:
+                given = exchange.given(phase, exchange.parts)
+                routes = [[instance.paths[path] for path in exchange.routes[one.src, one.dst]] for one in given]
+                ways_us.append(max(sum(path.alpha_us for path in route) for route in routes))
+                for one, route in zip(given, routes, strict=True):
+                    for path in route:
+                        for link, busy_us in zip(path.links, path.busy_us(len(one.chunks) * part_bytes), strict=True):
+                            load_us[link] += busy_us
+            latency_us = max(latency_us, sum(ways_us))
+        return latency_us + max(load_us.values())
 
     return sorted(exchanges, key=time_us)[:most]

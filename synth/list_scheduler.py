@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,7 +44,11 @@ class Work:
 
     @classmethod
     def of(cls, instance: Instance, messages: Sequence[Message]) -> Work:
-        needs = causes(instance, messages)
+        return cls.waiting(messages, causes(instance, messages))
+
+    @classmethod
+    def waiting(cls, messages: Sequence[Message], needs: Sequence[Collection[int]]) -> Work:
+        """Of messages that wait for others by position, `needs`."""
         after: list[list[int]] = [[] for _ in messages]
         for index, others in enumerate(needs):
             for other in sorted(others):
@@ -77,6 +81,21 @@ def list_schedule(
 
     None as soon as some link can no longer finish its work by `cutoff_us`.
     """
+    run = _carried_out(instance, work, places, rule, cutoff_us)
+    if run is None:
+        return None
+    run.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
+    return Schedule(tuple(run.sends))
+
+
+def start_order(instance: Instance, work: Work, places: Sequence[int]) -> list[int]:
+    """The positions of the messages in the order in which they start in a run of `list_schedule`."""
+    run = _carried_out(instance, work, places, Rule(), math.inf)
+    assert run is not None
+    return run.started
+
+
+def _carried_out(instance: Instance, work: Work, places: Sequence[int], rule: Rule, cutoff_us: float) -> _Run | None:
     run = _Run(instance, work, places, rule)
     while run.events and run.latest_us <= cutoff_us:
         now, touched = run.next_moment()
@@ -88,8 +107,7 @@ def list_schedule(
         return None
     if len(run.sends) < len(work.messages):
         raise CheckError("ordering", "messages wait for each other in a circle")
-    run.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
-    return Schedule(tuple(run.sends))
+    return run
 
 
 _LINK_FREE, _ARRIVAL, _BEGIN = 0, 1, 2
@@ -127,6 +145,7 @@ class _Run:
         self.ready: list[list[tuple[int, int]]] = [[] for _ in instance.paths]
         self.waiting = list(work.before)
         self.sends: list[Send] = []
+        self.started: list[int] = []
         self.additions = Additions(instance)
         #: The run ends no earlier: the last arrival so far, and what is free when plus what is left there.
         self.latest_us = 0.0
@@ -198,6 +217,7 @@ class _Run:
             heapq.heappush(self.events, (until, _LINK_FREE, link))
         self.latest_us = latest
         heapq.heappush(self.events, (arrive, _ARRIVAL, index))
+        self.started.append(index)
         self.sends.append(Send(message.chunks, path, message.reduce, now, arrive))
 
     def reserve(self, now: float) -> set[int]:

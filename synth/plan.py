@@ -36,8 +36,8 @@ from synth.candidates import (
 )
 from synth.chunks import chunk_counts, range_sizes
 from synth.collective import SHARED, Collective, CollectiveName
-from synth.exchange import Exchange
-from synth.exchanged import shortest
+from synth.exchange import Slices
+from synth.exchanged import shortest, shortest_in_slices
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.paths import Path
@@ -65,6 +65,9 @@ _FINER_JOINT = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
 _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 64
+#: Where schedules decide, so many exchanges are tried in so many slices: more have more steps than a runtime reads.
+_EXCHANGES_CUT = 4
+_SLICES = (8, 32)
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -248,6 +251,7 @@ class Plan:
                 single=single,
                 thorough=thorough,
                 latency_counts=latency_counts,
+                exchanged=exchanged,
             )
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
@@ -256,36 +260,43 @@ class Plan:
         return plan
 
     @cached_property
-    def exchanges(self) -> dict[str, Exchange]:
-        """The machine's exchanges by name: of an allreduce of all ranks."""
+    def exchanges(self) -> dict[str, Slices]:
+        """The machine's exchanges by name, in few slices and in many: of an allreduce of all ranks."""
         instance = self.instance(self.request.topology.num_ranks, self.request.min_bytes)
-        return {exchange.name: exchange for exchange in ExchangeRouting()(instance)}
+        found = ExchangeRouting()(instance)
+        return {each.name: each for each in (*found, *(each.cut(count) for count in _SLICES for each in found))}
 
     def _exchanged(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
         """What to solve at one size in few hops, for buffers from `low_bytes` up: the shortest of the machine's exchanges there and
         at the size, for an interpreter and on the links as they are.
         """
         request = self.request
+        by_time = request.by_time
         if (
             request.collective is not CollectiveName.ALLREDUCE
             or request.strategy != "auto"
             or request.sketch is not None
             or request.group is not None
-            or size > _LARGEST_EXCHANGED
+            or not (size <= _LARGEST_EXCHANGED or (not by_time and self._latency_counts(size)))
             or request.topology.num_ranks > _MOST_EXCHANGED_RANKS
         ):
             return []
-        counts = self._counts(low_bytes)
-        coarsest = {
-            name: next((count for count in counts if count % exchange.parts == 0), 0)
-            for name, exchange in self.exchanges.items()
-        }
-        fitting = [exchange for name, exchange in self.exchanges.items() if coarsest[name]]
-        found = shortest(instance, fitting, "LL", 2) if request.by_time else []
-        found += shortest(instance, fitting, None, 1)
-        if request.by_time and low_bytes < size:
-            found += shortest(self.instance(counts[0], low_bytes), fitting, "LL", 1)
-        return [Candidate(name, coarsest[name], size) for name in dict.fromkeys(each.name for each in found)]
+        counts = self._counts(low_bytes, 1 if by_time else _FINER_JOINT)
+        cuts = {name: count for name, each in self.exchanges.items() if (count := _coarsest(each, counts))}
+        fitting = [self.exchanges[name] for name in cuts]
+        whole = [each for each in fitting if each.count == 1]
+        turned = [each for each in fitting if each.count == len(each.exchanges) > 1]
+        found = shortest(instance, whole, None, 1)
+        if by_time:
+            found = [*shortest(instance, whole, "LL", 2), *found, *shortest(instance, turned, "LL", 2)]
+            if low_bytes < size:
+                found += shortest(self.instance(counts[0], low_bytes), whole, "LL", 1)
+        else:
+            best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
+            found += [each.cut(count) for each in best for count in _SLICES]
+        return [
+            Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts
+        ]
 
     def _joint(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
         """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""
@@ -401,3 +412,11 @@ def _each_once(waves: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         left.append([each for each in planned if each not in seen])
         seen.update(planned)
     return left
+
+
+def _coarsest(slices: Slices, counts: Sequence[int]) -> int:
+    """The coarsest of the cuts in which every part of every slice has its chunks, evenly or nearly so; 0 where there is none."""
+    for count in counts:
+        if count % slices.count == 0 and (count % slices.parts == 0 or count >= 2 * slices.parts):
+            return count
+    return 0

@@ -14,7 +14,7 @@ from synth.baselines.options import BaselineOptions, Built
 from synth.baselines.plan import Problem, instance_of, plan_schedule
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
-from synth.exchange import Exchange, Level
+from synth.exchange import Exchange, Level, Slices
 from synth.lowering import lowered_collective, write_exchange
 
 COLLECTIVES = frozenset({CollectiveName.ALLREDUCE})
@@ -39,9 +39,11 @@ def build(machine: Machine, collective: Collective, buffer_bytes: float, options
         (Level((tuple(ranks),)),),
         {pair: (machine.direct[pair],) for pair in permutations(ranks, 2)},
     )
+    slices = Slices((exchange,))
+    steps, _ = slices.listed(collective.chunks)
     lowering = options.lowering("one-shot", machine.topology.name)
     try:
-        algo = write_exchange(exchange, machine.paths, machine.topology.name, collective, lowering)
+        algo = write_exchange(slices, steps, machine.paths, machine.topology.name, collective, lowering)
     except NoAnswerError as refusal:
         raise NoAnswerError(f"one-shot: {refusal}") from None
     return Built(algo, instance, schedule, lowered_collective(collective, lowering))

@@ -12,6 +12,7 @@ import numpy as np
 from synth.bounds.cases import cases_of, farthest_us, pair_case
 from synth.bounds.ingress import partings
 from synth.bounds.machine import Machine
+from synth.bounds.merging import merging_limits
 from synth.bounds.oracle import Case, CutOracle
 from synth.bounds.search import late_limits, limit_of, named, worst_cut
 from synth.bounds.value import Bound, Limit
@@ -60,7 +61,10 @@ def bound_of(
         case CollectiveName.ALLTOALL:
             bound, limits = _with_flow(machine, bound, limits)
         case CollectiveName.ALLREDUCE:
-            bound, limits = _with_roots(oracle, _islands(topology, paths), bound, limits)
+            islands = _islands(topology, paths)
+            if small and paths is not None and machine.num_ranks <= MOST_LATE:
+                limits = [*limits, *merging_limits(oracle, islands)]
+            bound, limits = _with_roots(oracle, islands, bound, limits)
     bound, limits = _with_copies(machine, collective, bound, limits)
     return _with_limits(bound, limits)
 

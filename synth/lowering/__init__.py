@@ -1,6 +1,6 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
-from synth.lowering.exchange import write_exchange
+from synth.lowering.exchange import adding_threadblocks, write_exchange
 from synth.lowering.lower import channels_foreseen, lower, lowered_collective, threadblocks_needed
 from synth.lowering.options import LoweringOptions, Protocol, Runtime
 
@@ -8,6 +8,7 @@ __all__ = [
     "LoweringOptions",
     "Protocol",
     "Runtime",
+    "adding_threadblocks",
     "channels_foreseen",
     "lower",
     "lowered_collective",

@@ -1,10 +1,11 @@
-"""An `Exchange` written down as a program: it is no set of reduction trees, so it does not come from a schedule.
+"""Steps of exchanges (`Slices`) written down as a program: they are no set of reduction trees, so it does not come from a schedule.
 
 For every other member of its groups a rank has a threadblock that sends what it has and receives the other's into scratch, piece
 after piece and never more than the connection holds, so that two that send to each other never wait. Another one adds, in the order
 of the members, so that all ranks get the same bits; of two members the receive adds, as order does not matter then. Ranks on the way
 have a threadblock that passes on. What is finished goes to the output: by then all sends of the rank's own input are
-over, as each stands before a receive that was waited for, so programs are right in place, too.
+over, as each stands before a receive that was waited for, so programs are right in place, too. All threadblocks do their parts of
+steps in one order, that in which steps come, so nothing waits in a circle.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from msccl_xml.limits import check_limits
 from msccl_xml.model import Algo, Buffer, StepType
 from synth.collective import Collective
 from synth.errors import NoAnswerError
-from synth.exchange import Exchange, Given, Kind, Phase
+from synth.exchange import Given, Kind, Phase, Slices, Step
 from synth.lowering.buffers import Slot
 from synth.lowering.deadlock import Waits
 from synth.lowering.dependences import Position
@@ -32,8 +33,6 @@ from synth.paths import Path
 
 #: `re` steps in a row that every runtime makes one operation of without harm (MSCCL_MAX_REDUCE_FUSION is 16, own value included).
 _MOST_FUSED = 15
-#: The threadblock that adds.
-_ADDING = Lane(0, -1, -1)
 
 
 class _Made(NamedTuple):
@@ -62,15 +61,36 @@ class _Place(NamedTuple):
 
 
 @dataclass
+class _Share:
+    """A rank's share of a slice: the threadblock that adds, where what it goes on with lies (chunk 0 of the vector would lie at
+    `here`), what made that, and the phase under way, in which it still exchanges with so many others.
+    """
+
+    adding: Lane
+    here: Slot = Slot(Buffer.INPUT, 0)  # noqa: RUF009 - a constant
+    made: list[_Made] = field(default_factory=list)
+    number: int = -1
+    others: int = 0
+    place: _Place | None = None
+    received: dict[tuple[int, int], _Made] = field(default_factory=dict)
+
+    def needed(self, chunks: range, lane: Lane) -> list[Position]:
+        """What has to be done for chunks to be there, the last operation of each threadblock but `lane`."""
+        latest: dict[Lane, Position] = {}
+        for made in self.made:
+            if made.start < chunks.stop and chunks.start < made.stop and made.lane != lane:
+                latest[made.lane] = max(made.position, latest.get(made.lane, made.position))
+        return [*latest.values()]
+
+
+@dataclass
 class _Rank:
-    """One rank's program of one instance, where what it goes on with lies, what made that, and scratch so far."""
+    """One rank's program of one instance, its shares of the slices, and scratch so far."""
 
     rank: int
+    shares: list[_Share]
     program: Program = field(default_factory=dict)
     waits: Waits = field(default_factory=dict)
-    here: Slot = Slot(Buffer.INPUT, 0)  # noqa: RUF009 - a constant
-    """where chunk 0 of the vector would lie"""
-    made: list[_Made] = field(default_factory=list)
     scratch: int = 0
     operations: int = 0
 
@@ -96,43 +116,51 @@ class _Rank:
             self.waits[position] = needed
         return position
 
-    def needed(self, chunks: range, lane: Lane) -> list[Position]:
-        """What has to be done for chunks to be there, the last operation of each threadblock but `lane`."""
-        latest: dict[Lane, Position] = {}
-        for made in self.made:
-            if made.start < chunks.stop and chunks.start < made.stop and made.lane != lane:
-                latest[made.lane] = max(made.position, latest.get(made.lane, made.position))
-        return [*latest.values()]
-
 
 def write_exchange(
-    exchange: Exchange, paths: Sequence[Path], topology_name: str, collective: Collective, options: LoweringOptions
+    slices: Slices,
+    steps: Sequence[Step],
+    paths: Sequence[Path],
+    topology_name: str,
+    collective: Collective,
+    options: LoweringOptions,
 ) -> Algo:
-    """The program of an allreduce whose chunks are a multiple of `exchange.parts`; with `options.instances` N of N times as many.
+    """The program of an allreduce, from all its steps in an order in which each comes after those that it waits for; with
+    `options.instances` N of N times as many chunks.
 
     Raises NoAnswerError where it does not fit the limits.
     """
-    writer = _Writer(exchange, paths, collective.chunks, options)
-    for phase in exchange.phases:
-        writer.write(phase)
+    writer = _Writer(slices, paths, collective.chunks, options)
+    for step in steps:
+        writer.write(step)
     target = make_target(collective, topology_name, options)
     programs, waits = [rank.program for rank in writer.ranks], [rank.waits for rank in writer.ranks]
-    algo = emit(target, programs, waits, writer.width, options, Turns(exchange.num_ranks, exchange.num_ranks))
+    algo = emit(target, programs, waits, writer.width, options, Turns(slices.num_ranks, slices.num_ranks))
     if algo.threadblocks > options.threadblocks:
         needed = f"{algo.threadblocks} are needed on a gpu, {options.threadblocks} are allowed"
-        raise NoAnswerError(f"{exchange.name}: --max-threadblocks: {needed}")
+        raise NoAnswerError(f"{slices.name}: --max-threadblocks: {needed}")
     if problems := check_limits(algo, options.runtime, full_ops=False):
-        raise NoAnswerError(f"{exchange.name}: the program is beyond what {options.runtime} takes: {problems[0]}")
+        raise NoAnswerError(f"{slices.name}: the program is beyond what {options.runtime} takes: {problems[0]}")
     return algo
 
 
-class _Writer:
-    """All ranks' programs of the first instance, phase by phase."""
+def adding_threadblocks(slices: Slices, chunks: int, options: LoweringOptions) -> int:
+    """Threadblocks that add, each for some of the slices: none where receives do, and more than one where that would have more steps
+    than a runtime reads. A piece takes a step for every sum, one for every other that it waits for, and two to be copied in and out.
+    """
+    sizes = [level.size for level in slices.exchanges[0].levels if level.size > 2 or not options.fuses]
+    pieces = -(-chunks // (options.capacity * slices.parts))
+    return min(-(-2 * sum(sizes) * pieces * slices.count // options.limits.steps), slices.count)
 
-    def __init__(self, exchange: Exchange, paths: Sequence[Path], chunks: int, options: LoweringOptions) -> None:
-        self.exchange, self.paths, self.chunks, self.options = exchange, paths, chunks, options
-        self.ranks = [_Rank(rank) for rank in range(exchange.num_ranks)]
-        self.width = 1
+
+class _Writer:
+    """All ranks' programs of the first instance, step by step."""
+
+    def __init__(self, slices: Slices, paths: Sequence[Path], chunks: int, options: LoweringOptions) -> None:
+        self.slices, self.paths, self.chunks, self.options = slices, paths, chunks, options
+        self.width = max(1, adding_threadblocks(slices, chunks, options))
+        adding = [Lane(number % self.width, -1, -1) for number in range(slices.count)]
+        self.ranks = [_Rank(rank, [*map(_Share, adding)]) for rank in range(slices.num_ranks)]
         self.channels = self._channels()
 
     def _channels(self) -> dict[tuple[int, int], int]:
@@ -143,7 +171,7 @@ class _Writer:
         peers: dict[tuple[int, int, bool], int] = defaultdict(int)
         most = self.options.limits.peers_per_channel
         channels: dict[tuple[int, int], int] = {}
-        routes = self.exchange.routes
+        routes = self.slices.routes
         pairs = [pair for pair in routes if pair[0] < pair[1]]
         for src, dst in sorted(
             pairs, key=lambda pair: (min(pair[1] - pair[0], len(self.ranks) - pair[1] + pair[0]), pair)
@@ -162,24 +190,37 @@ class _Writer:
             self.width = max(self.width, channel + 1)
         return channels
 
-    def write(self, phase: Phase) -> None:
-        """Every rank's part of a phase, and of what passes through it."""
-        level = self.exchange.levels[phase.level]
-        given = {(one.src, one.dst): one for one in self.exchange.given(phase, self.chunks)}
-        for one in given.values():
-            self._pass_on(one)
-        for group in level.groups:
-            for rank in group:
-                others = [other for other in group if other != rank]
-                pairs = [(given[rank, other], given[other, rank]) for other in others]
-                if phase.kind is Kind.FINISHED:
-                    self._gather(self.ranks[rank], pairs)
-                else:
-                    self._add_up(self.ranks[rank], phase, group, pairs)
+    def write(self, step: Step) -> None:
+        """What both ranks of a step do, and those that it passes through; with the last of a phase a rank adds up."""
+        phase = self.slices.exchange(step.slice).phases[step.number]
+        for given, taken in ((step.there, step.back), (step.back, step.there)):
+            self._pass_on(given)
+            rank = self.ranks[given.src]
+            share = rank.shares[step.slice]
+            if share.number != step.number:
+                self._begin(rank, step, phase)
+            if phase.kind is Kind.FINISHED:
+                self._gather(rank, share, given, taken)
+                continue
+            assert share.place is not None
+            self._give(rank, share, given, taken)
+            share.others -= 1
+            if not share.others:
+                made = self._sums(rank, share, phase) if share.place.rooms else [*share.received.values()]
+                share.made, share.here = made, share.place.result
+
+    def _begin(self, rank: _Rank, step: Step, phase: Phase) -> None:
+        """A rank's next phase of a slice."""
+        share = rank.shares[step.slice]
+        share.number = step.number
+        if phase.kind is not Kind.FINISHED:
+            share.place = self._place(rank, step, phase)
+            share.others = len(share.place.group) - 1
+            share.received = {}
 
     def _lane(self, rank: int, peer: int) -> Lane:
         """The threadblock that exchanges with a peer."""
-        there, back = self.exchange.routes[rank, peer], self.exchange.routes[peer, rank]
+        there, back = self.slices.routes[rank, peer], self.slices.routes[peer, rank]
         return Lane(self._channel(rank, peer), self.paths[back[-1]].src, self.paths[there[0]].dst)
 
     def _channel(self, rank: int, peer: int) -> int:
@@ -192,7 +233,7 @@ class _Writer:
 
     def _pass_on(self, one: Given) -> None:
         """The threadblocks of the ranks between two: each piece is received and sent on."""
-        for before, after in pairwise(self.exchange.routes[one.src, one.dst]):
+        for before, after in pairwise(self.slices.routes[one.src, one.dst]):
             relay = self.ranks[self.paths[before].dst]
             lane = Lane(self._channel(one.src, one.dst), self.paths[before].src, self.paths[after].dst)
             room = relay.room(len(one.chunks))
@@ -204,69 +245,79 @@ class _Writer:
                     relay.add(lane, StepType.RECV, piece, dst=kept)
                     relay.add(lane, StepType.SEND, piece, src=kept)
 
-    def _add_up(self, rank: _Rank, phase: Phase, group: tuple[int, ...], pairs: list[tuple[Given, Given]]) -> None:
-        """Give each other what is to be added, and add it."""
-        place = self._place(rank, phase, group)
-        received: dict[tuple[int, int], _Made] = {}
-        for given, taken in pairs:
-            lane = self._lane(rank.rank, given.dst)
-            for there, here in zip(self._pieces(given.chunks), self._pieces(taken.chunks), strict=True):
-                rank.add(lane, StepType.SEND, there, place.before.plus(there.start), waits=rank.needed(there, lane))
-                if place.rooms:
-                    done = rank.add(lane, StepType.RECV, here, dst=place.room(taken.src, here.start))
-                else:
-                    own, total = place.before.plus(here.start), place.result.plus(here.start)
-                    done = rank.add(lane, StepType.RECV_REDUCE_COPY, here, own, total, rank.needed(here, lane))
-                received[taken.src, here.start] = _Made(here.start, here.stop, lane, done)
-        rank.made = self._sums(rank, phase, place, received) if place.rooms else [*received.values()]
-        rank.here = place.result
+    def _pairs(self, given: Given, taken: Given) -> Iterator[tuple[range | None, range | None]]:
+        """The pieces that go there and come back; None for those of which there is one less."""
+        return zip_longest(self._pieces(given.chunks), self._pieces(taken.chunks))
 
-    def _place(self, rank: _Rank, phase: Phase, group: tuple[int, ...]) -> _Place:
-        """Where a rank has what it adds up in a phase."""
-        mine = self.exchange.span(rank.rank, phase.level + 1, self.chunks)
+    def _give(self, rank: _Rank, share: _Share, given: Given, taken: Given) -> None:
+        """Exchange what is to be added with another member; if there are but two, add it."""
+        place = share.place
+        assert place is not None
+        lane = self._lane(rank.rank, given.dst)
+        for there, here in self._pairs(given, taken):
+            if there is not None:
+                rank.add(lane, StepType.SEND, there, place.before.plus(there.start), waits=share.needed(there, lane))
+            if here is None:
+                continue
+            if place.rooms:
+                done = rank.add(lane, StepType.RECV, here, dst=place.room(taken.src, here.start))
+            else:
+                own, total = place.before.plus(here.start), place.result.plus(here.start)
+                done = rank.add(lane, StepType.RECV_REDUCE_COPY, here, own, total, share.needed(here, lane))
+            share.received[taken.src, here.start] = _Made(here.start, here.stop, lane, done)
+
+    def _place(self, rank: _Rank, step: Step, phase: Phase) -> _Place:
+        """Where a rank has what it adds up in a phase of a slice."""
+        exchange, share = self.slices.exchange(step.slice), rank.shares[step.slice]
+        (group,) = (group for group in exchange.levels[phase.level].groups if rank.rank in group)
+        length = self.chunks // self.slices.count
+        part = exchange.span(rank.rank, phase.level + 1, length, self.slices.turn(step.slice))
+        mine = range(part.start + step.slice * length, part.stop + step.slice * length)
         rooms: dict[int, int] = {}
         if len(group) > 2 or not self.options.fuses:
-            own = rank.here.offset + mine.start if phase.level else rank.room(len(mine))
+            own = share.here.offset + mine.start if phase.level else rank.room(len(mine))
             rooms = {other: own if other == rank.rank else rank.room(len(mine)) for other in group}
         result = Slot(Buffer.OUTPUT, 0)
-        if phase.level < len(self.exchange.levels) - 1:
+        if phase.level < len(exchange.levels) - 1:
             first = rooms[group[0]] if rooms else rank.room(len(mine))
             result = Slot(Buffer.SCRATCH, first - mine.start)
-        return _Place(group, mine, rank.here, result, rooms)
+        return _Place(group, mine, share.here, result, rooms)
 
-    def _sums(self, rank: _Rank, phase: Phase, place: _Place, received: dict[tuple[int, int], _Made]) -> list[_Made]:
+    def _sums(self, rank: _Rank, share: _Share, phase: Phase) -> list[_Made]:
         """A threadblock that adds the members' pieces in scratch, onto the first one's, and copies what is finished out."""
+        place = share.place
+        assert place is not None
         pieces = [*self._pieces(place.mine)]
         for piece in pieces if phase.level == 0 else ():
             # All ranks add in one order, so their own has to lie where others' does.
-            rank.add(_ADDING, StepType.COPY, piece, Slot(Buffer.INPUT, piece.start), place.room(rank.rank, piece.start))
+            own = Slot(Buffer.INPUT, piece.start)
+            rank.add(share.adding, StepType.COPY, piece, own, place.room(rank.rank, piece.start))
         made = []
         for piece in pieces:
             total = place.room(place.group[0], piece.start)
             for members in _runs(place.group[1:]):
                 awaited = (place.group[0], *members) if members[0] == place.group[1] else members
-                needed = {received[other, piece.start].position for other in awaited if other != rank.rank}
+                needed = {share.received[other, piece.start].position for other in awaited if other != rank.rank}
                 if phase.kind is Kind.PART:
                     # Of its own part nobody is given anything; what others are given was waited for before it was sent.
-                    needed |= {*rank.needed(piece, _ADDING)}
+                    needed |= {*share.needed(piece, share.adding)}
                 for other in members:
                     waits = needed if other == members[0] else ()
-                    done = rank.add(_ADDING, StepType.REDUCE, piece, place.room(other, piece.start), total, waits)
+                    done = rank.add(share.adding, StepType.REDUCE, piece, place.room(other, piece.start), total, waits)
             if place.result.buffer is Buffer.OUTPUT:
-                done = rank.add(_ADDING, StepType.COPY, piece, total, Slot(Buffer.OUTPUT, piece.start))
-            made.append(_Made(piece.start, piece.stop, _ADDING, done))
+                done = rank.add(share.adding, StepType.COPY, piece, total, Slot(Buffer.OUTPUT, piece.start))
+            made.append(_Made(piece.start, piece.stop, share.adding, done))
         return made
 
-    def _gather(self, rank: _Rank, pairs: list[tuple[Given, Given]]) -> None:
-        """Give each other what is finished."""
-        made = []
-        for given, taken in pairs:
-            lane = self._lane(rank.rank, given.dst)
-            for there, here in zip(self._pieces(given.chunks), self._pieces(taken.chunks), strict=True):
-                rank.add(lane, StepType.SEND, there, Slot(Buffer.OUTPUT, there.start), waits=rank.needed(there, lane))
+    def _gather(self, rank: _Rank, share: _Share, given: Given, taken: Given) -> None:
+        """Exchange what is finished with another member."""
+        lane = self._lane(rank.rank, given.dst)
+        for there, here in self._pairs(given, taken):
+            if there is not None:
+                rank.add(lane, StepType.SEND, there, Slot(Buffer.OUTPUT, there.start), waits=share.needed(there, lane))
+            if here is not None:
                 done = rank.add(lane, StepType.RECV, here, dst=Slot(Buffer.OUTPUT, here.start))
-                made.append(_Made(here.start, here.stop, lane, done))
-        rank.made += made
+                share.made.append(_Made(here.start, here.stop, lane, done))
 
 
 def _runs(members: Sequence[int]) -> list[Sequence[int]]:

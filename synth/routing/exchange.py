@@ -7,7 +7,8 @@ ways. The matched ranks are the groups of that level. Neighbouring levels whose 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
-from synth.exchange import Exchange, Level
+from synth.exchange import Exchange, Level, Slices
 from synth.instance import Instance
 from synth.paths import one_each
 
@@ -32,9 +33,10 @@ class ExchangeRouting:
 
     most: int = 32
 
-    def __call__(self, instance: Instance) -> list[Exchange]:
+    def __call__(self, instance: Instance) -> list[Slices]:
         """All exchanges over the levels found for an allreduce of all ranks, the fewest levels first: with each number of first
-        levels parted, as far as matched ranks have the same parts then.
+        levels parted, as far as matched ranks have the same parts then; and each with as many slices as levels, that begin at
+        another one each, where that can be.
         """
         ranks = instance.num_ranks
         if ranks < 2:
@@ -43,29 +45,52 @@ class ExchangeRouting:
         latencies_us = np.full((ranks, ranks), np.inf)
         for pair, path in direct.items():
             latencies_us[pair] = instance.paths[path].latency_us(instance.chunk_bytes)
-        graph = csgraph_from_dense(latencies_us, null_value=np.inf)
-        near, before = shortest_path(graph, method="D", return_predecessors=True)
+        near = shortest_path(csgraph_from_dense(latencies_us, null_value=np.inf), method="D")
         found: dict[str, Exchange] = {}
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
             for levels in map(_in_order, _joined(_levels(near, order), self.most)):
                 pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
-                routes = {(src, dst): _route(direct, before, src, dst) for src, dst in pairs}
+                routes = _routes(direct, latencies_us, near, pairs)
                 for parted in range(len(levels) + 1):
                     cut = tuple(Level(groups, number < parted) for number, groups in enumerate(levels))
                     exchange = Exchange(ranks, cut, routes)
                     if exchange.fault() is None:
                         found.setdefault(exchange.name, exchange)
-        return sorted(found.values(), key=lambda exchange: (len(exchange.levels), exchange.name))
+        whole = [Slices((exchange,)) for exchange in found.values()]
+        turned = [Slices(turns, len(turns)) for exchange in found.values() if len(turns := _turned(exchange)) > 1]
+        return sorted((*whole, *turned), key=lambda each: (len(each.exchanges[0].levels), each.count, each.name))
 
 
-def _route(direct: dict[tuple[int, int], int], before: NDArray[np.int32], src: int, dst: int) -> tuple[int, ...]:
-    """The paths of the nearest way."""
-    hops: list[int] = []
-    while dst != src:
-        relay = int(before[src, dst])
-        hops.append(direct[relay, dst])
-        dst = relay
-    return tuple(reversed(hops))
+def _turned(exchange: Exchange) -> tuple[Exchange, ...]:
+    """The exchange, and those that begin at each of its other levels; itself alone where some of these are none."""
+    groups = [level.groups for level in exchange.levels]
+    parted = sum(level.parted for level in exchange.levels)
+    turns = [exchange]
+    for first in range(1, len(groups)):
+        ordered = _in_order((*groups[first:], *groups[:first]))
+        levels = tuple(Level(each, number < parted) for number, each in enumerate(ordered))
+        turns.append(Exchange(exchange.num_ranks, levels, exchange.routes))
+    return tuple(turns) if all(each.fault() is None for each in turns) else (exchange,)
+
+
+def _routes(
+    direct: Mapping[tuple[int, int], int], latencies_us: Floats, near: Floats, pairs: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """For each pair the paths of a nearest way: of several, over those that fewest ways of other pairs take so far."""
+    taken: Counter[int] = Counter()
+    routes = {}
+    for src, dst in pairs:
+        hops: list[int] = []
+        at = src
+        while at != dst:
+            longer_us = latencies_us[at] + near[:, dst] - near[at, dst]
+            nearest = [int(relay) for relay in np.flatnonzero(longer_us <= _TIE * near.max()) if relay != at]
+            relay = dst if dst in nearest else min(nearest, key=lambda each: (taken[direct[at, each]], each))
+            hops.append(direct[at, relay])
+            at = relay
+        taken.update(hops)
+        routes[src, dst] = tuple(hops)
+    return routes
 
 
 def _primes(count: int) -> list[int]:

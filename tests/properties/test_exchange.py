@@ -8,15 +8,17 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from synth.bounds import bound_of
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
-from synth.exchange import Exchange
-from synth.exchanged import exchanged, shortest
+from synth.exchange import Slices
+from synth.exchanged import exchanged, shortest, shortest_in_slices
+from synth.inputs.load import load_topology
 from synth.instance import Instance
-from synth.lowering import LoweringOptions, lowered_collective
+from synth.lowering import LoweringOptions, adding_threadblocks, lowered_collective
 from synth.paths import distances, find_paths
 from synth.routing.exchange import ExchangeRouting
-from synth.timing import TOLERANCE_US
+from synth.timing import TOLERANCE_US, Replay
 from synth.topology import Link, Topology
 from synth.verify import verify_algo
 from tests import graphs
@@ -53,8 +55,10 @@ def allreduce(topology: Topology, chunks: int = 1) -> Instance:
 @settings(max_examples=80)
 @given(st.data(), machines())
 def test_every_exchange_passes_the_judge(data: st.DataObject, topology: Topology) -> None:
-    exchange: Exchange = data.draw(st.sampled_from(ExchangeRouting()(allreduce(topology))))
-    instance = allreduce(topology, exchange.parts * data.draw(st.integers(1, 11)))
+    found: Slices = data.draw(st.sampled_from(ExchangeRouting()(allreduce(topology))))
+    exchange = found.cut(data.draw(st.integers(1, 5)))
+    least = exchange.parts // exchange.count
+    instance = allreduce(topology, exchange.count * data.draw(st.integers(least, 11 * least)))
     runtime = data.draw(st.sampled_from(["msccl", "executor", "rccl"]))
     inplace = data.draw(st.booleans())
     options = LoweringOptions(
@@ -74,7 +78,10 @@ def test_every_exchange_passes_the_judge(data: st.DataObject, topology: Topology
     written = exchanged(instance, exchange).written
     assert written is not None
     if options.fuses:
-        assert algo.threadblocks == options.instances * written.threadblocks
+        adding = [
+            adding_threadblocks(exchange, instance.collective.chunks, each) for each in (options, LoweringOptions())
+        ]
+        assert algo.threadblocks == options.instances * (written.threadblocks + adding[0] - adding[1])
 
 
 @settings(max_examples=40)
@@ -93,17 +100,40 @@ def test_times_are_no_less_than_the_longest_way_and_hops_follow_each_other(topol
             assert {instance.paths[sends[other].path].dst for other in waits} <= {instance.paths[send.path].src}
 
 
+@settings(max_examples=60)
+@given(st.data(), machines(), st.sampled_from([16.0, 1e3, 1e4, 1e5]))
+def test_none_beats_the_bound(data: st.DataObject, topology: Topology, size: float) -> None:
+    found: Slices = data.draw(st.sampled_from(ExchangeRouting()(allreduce(topology))))
+    slices = found.cut(data.draw(st.integers(1, 12)))
+    instance = allreduce(topology, slices.parts).with_chunk_bytes(size / slices.parts)
+    schedule = exchanged(instance, slices).schedule
+    assert schedule.makespan_us >= bound_of(topology, instance.collective, instance.paths).time_us(size) * (1 - 1e-9)
+
+
 @settings(max_examples=20)
 @given(machines())
 def test_the_shortest_come_first(topology: Topology) -> None:
     instance = allreduce(topology)
     found = ExchangeRouting()(instance)
-    times = {
-        exchange.name: exchanged(allreduce(topology, exchange.parts), exchange).schedule.makespan_us
-        for exchange in found
-    }
+    times = {}
+    for exchange in found:
+        cut = allreduce(topology, exchange.parts)
+        _, hops = exchange.listed(exchange.parts)
+        times[exchange.name] = Replay(cut, [hop.message for hop in hops], [hop.waits for hop in hops]).makespan_us(cut)
     ranked = [times[exchange.name] for exchange in shortest(instance, found, None, len(found))]
     assert ranked == pytest.approx(sorted(times.values()))
+
+
+def test_in_slices_what_keeps_all_links_busy_comes_first() -> None:
+    """On a torus half of the slices go round the columns while the others go round the rows."""
+    instance = allreduce(load_topology("torus-3x3")).with_chunk_bytes(65536.0)
+    found = shortest_in_slices(instance, ExchangeRouting()(instance), 3)
+    assert found[0].name == "exchange-3p-3-turned-in-2"
+    times = [
+        exchanged(allreduce(load_topology("torus-3x3"), each.parts), each).schedule.makespan_us
+        for each in (found[0].cut(16), found[-1].cut(16))
+    ]
+    assert times[0] <= times[1]
 
 
 @pytest.mark.parametrize("ranks", [17, 31, 32])

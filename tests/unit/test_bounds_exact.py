@@ -179,6 +179,21 @@ def test_all_that_is_far_waits_for_the_same_links() -> None:
     assert found.time_us(9e8) == pytest.approx(1.0 + 8e8 / 4e4)
 
 
+def test_a_sum_of_many_crosses_late_and_a_vector_of_each_takes_long() -> None:
+    """Four GPUs at a switch, two us a hop: three vectors come into each in one hop, or sums in two."""
+    found = bound(star(4), "allreduce")
+    assert found.time_us(100) == pytest.approx(2 + 3 * 0.01)
+    assert found.time_us(1e4) == pytest.approx((2 + 2 * 4) / 3 + 1)
+    assert found.time_us(1e6) == pytest.approx(2 + 1.5 * 100)
+
+
+def test_boxes_add_up_before_they_cross_or_copy_after_it() -> None:
+    """Two boxes of two GPUs at a switch, each with a NIC: 2 us inside, 8 us across, and four pairs of GPUs need each other."""
+    found = bound(two_boxes(star(2), (0, 1)), "allreduce")
+    assert found.time_us(1e4) == pytest.approx(8 + 4 * 0.5)
+    assert found.time_us(4e4) == pytest.approx((8 + 2 * 10 + 12) / 4 + 2)
+
+
 def test_no_connection_is_told_with_and_without_paths() -> None:
     machine = Topology("apart", tuple(gpus(3)), tuple(both_ways("gpu0", "gpu1")))
     collective = Collective(CollectiveName.ALLGATHER, 3, 3)

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from synth.errors import CheckError
-from synth.exchange import Exchange, Given, Kind, Level, Phase
+from synth.exchange import Exchange, Given, Kind, Level, Phase, Slices
 
 PAIRS = ((0, 1), (2, 3))
 ACROSS = ((0, 2), (1, 3))
@@ -44,17 +44,55 @@ def test_what_is_given() -> None:
 
 
 def test_a_phase_waits_for_all_that_came_in_the_one_before_and_a_hop_for_the_hop_before() -> None:
-    messages, waits = exchange(Level(PAIRS), Level(ACROSS)).messages(1)
-    assert len(messages) == 8
-    assert waits[:4] == [(), (), (), ()]
-    to = {path: pair[1] for pair, (path,) in exchange(Level(PAIRS)).routes.items()}
-    sent_by = {path: pair[0] for pair, (path,) in exchange(Level(PAIRS)).routes.items()}
-    for message, needed in list(zip(messages, waits, strict=True))[4:]:
-        assert [to[messages[other].path] for other in needed] == [sent_by[message.path]]
+    _, hops = Slices((exchange(Level(PAIRS), Level(ACROSS)),)).listed(1)
+    assert len(hops) == 8
+    assert [hop.waits for hop in hops[:4]] == [(), (), (), ()]
+    for hop in hops[4:]:
+        assert [hops[other].pair[1] for other in hop.waits] == [hop.pair[0]]
     over = Exchange(2, (Level(((0, 1),)),), {(0, 1): (0, 1), (1, 0): (2, 3)})
-    messages, waits = over.messages(1)
-    assert [message.path for message in messages] == [0, 2, 1, 3]
-    assert waits == [(), (), (0,), (1,)]
+    steps, hops = Slices((over,)).listed(1)
+    assert [hop.message.path for hop in hops] == [0, 2, 1, 3]
+    assert [hop.waits for hop in hops] == [(), (), (0,), (1,)]
+    assert {hop.step for hop in hops} == {0}
+    assert [(step.there, step.back) for step in steps] == [(Given(0, 1, range(1)), Given(1, 0, range(1)))]
+
+
+def test_slices_go_through_the_phases_one_after_another_and_wait_for_their_own_alone() -> None:
+    steps, hops = Slices((exchange(Level(PAIRS), Level(ACROSS)),), 2).listed(4)
+    assert [(step.slice, step.number) for step in steps] == [
+        (slice_, number) for number in (0, 1) for slice_ in (0, 1) for _ in range(2)
+    ]
+    assert [hop.message.chunks for hop in hops] == [(0, 1)] * 4 + [(2, 3)] * 4 + [(0, 1)] * 4 + [(2, 3)] * 4
+    for hop in hops:
+        assert {hops[other].message.chunks for other in hop.waits} <= {hop.message.chunks}
+
+
+def test_slices_that_are_turned_begin_at_different_levels() -> None:
+    turned = Slices((exchange(Level(PAIRS, True), Level(ACROSS)), exchange(Level(ACROSS, True), Level(PAIRS))), 2)
+    turned.check()
+    assert turned.name == "exchange-2p-2-turned-in-2"
+    assert turned.parts == 4
+    steps, _ = turned.listed(4)
+    first = {(step.slice, step.there.src, step.there.dst): step.there.chunks for step in steps if step.number == 0}
+    assert first == {
+        (0, 0, 1): range(1, 2),
+        (0, 2, 3): range(1, 2),
+        (1, 0, 2): range(3, 4),
+        (1, 1, 3): range(3, 4),
+    }
+
+
+def test_so_many_slices_are_the_same_for_each_of_several_exchanges() -> None:
+    one = exchange(Level(PAIRS), Level(ACROSS))
+    assert Slices((one,)).cut(8).name == "exchange-2-2-in-8"
+    assert Slices((one, one, one), 3).cut(8).count == 9
+
+
+def test_what_cannot_be_shared_out_evenly_gives_another_more_at_every_turn() -> None:
+    one = exchange(Level(PAIRS, True), Level(ACROSS))
+    assert [one.span(rank, 1, 3) for rank in (0, 1)] == [range(1), range(1, 3)]
+    assert [one.span(rank, 1, 3, turn=1) for rank in (0, 1)] == [range(2), range(2, 3)]
+    assert [one.span(rank, 1, 3, turn=2) for rank in (0, 1)] == [range(1), range(1, 3)]
 
 
 @pytest.mark.parametrize(("levels", "fault"), [

@@ -284,17 +284,26 @@ def test_an_instance_carries_its_part_of_every_message() -> None:
         assert clock.estimate_us(copies * MB, "LL", copies) == pytest.approx(clock.estimate_us(MB, "LL"), rel=1e-3)
 
 
-@pytest.mark.parametrize("objective", ["time", "schedule"])
-def test_a_small_allreduce_is_tried_in_exchanges_and_a_clock_times_them(objective: str) -> None:
-    """On a DGX-1 quads give each other all they have, then each GPU and its neighbour in the other quad: two hops."""
+@pytest.mark.parametrize(
+    ("objective", "name", "most_us"),
+    [
+        ("time", "exchange-4-2", 1.5),
+        ("schedule", "exchange-4-2-in-8", 1.46),
+        ("schedule", "exchange-4-2-turned-in-32", 1.43),
+    ],
+)
+def test_a_small_allreduce_is_tried_in_exchanges_and_a_clock_times_them(
+    objective: str, name: str, most_us: float
+) -> None:
+    """On a DGX-1 quads give each other all they have, then each GPU and its neighbour in the other quad: two hops of 0.7 us."""
     job = request(dgx1(), "allreduce", KB, objective=objective)
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
     tried = [each for each in search.plan.candidates() if each.exchanged]
-    assert "exchange-4-2" in [each.strategy for each in tried]
-    solution = search.solve(next(each for each in tried if each.strategy == "exchange-4-2"))
+    assert name in [each.strategy for each in tried]
+    solution = search.solve(next(each for each in tried if each.strategy == name))
     assert solution is not None
     assert solution.written is not None
-    assert solution.schedule.makespan_us < 3 * 0.7
+    assert 1.4 < solution.schedule.makespan_us < most_us
     assert Clock(solution).time_us(KB) == pytest.approx(solution.schedule.makespan_us)
     assert Clock(solution).time_us(2 * KB) > solution.schedule.makespan_us
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synth.exchange import Exchange
+from synth.exchange import Exchange, Slices
 from synth.inputs.load import load_topology
 from synth.instance import Instance
 from synth.routing.exchange import ExchangeRouting
@@ -14,7 +14,13 @@ from tests.graphs import instance_of
 
 
 def exchanges(topology: Topology) -> dict[str, Exchange]:
-    return {exchange.name: exchange for exchange in ExchangeRouting()(instance_of(topology, "allreduce"))}
+    found = ExchangeRouting()(instance_of(topology, "allreduce"))
+    return {each.name: each.exchanges[0] for each in found if each.count == 1}
+
+
+def turned(topology: Topology) -> dict[str, Slices]:
+    found = ExchangeRouting()(instance_of(topology, "allreduce"))
+    return {each.name: each for each in found if each.count > 1}
 
 
 def hops(exchange: Exchange) -> int:
@@ -54,6 +60,18 @@ def test_a_torus_has_its_rows_and_columns() -> None:
     }
 
 
+def test_slices_of_a_torus_begin_with_its_rows_or_its_columns() -> None:
+    rows, columns = turned(load_topology("torus-3x3"))["exchange-3p-3-turned-in-2"].exchanges
+    assert rows.levels[0].groups == columns.levels[1].groups
+    assert rows.levels[1].groups == columns.levels[0].groups
+    assert [level.parted for level in columns.levels] == [True, False]
+
+
+def test_slices_begin_alike_where_another_level_cannot_come_first() -> None:
+    """On a chain of six what three pairs make up is not what two triples do."""
+    assert all(exchange.fault() is None for each in turned(graphs.line(6)).values() for exchange in each.exchanges)
+
+
 def test_every_number_of_first_levels_may_be_parted() -> None:
     assert {"exchange-4-2", "exchange-4p-2", "exchange-4p-2p"} <= set(exchanges(graphs.dgx1()))
 
@@ -66,4 +84,4 @@ def test_a_single_rank_has_none() -> None:
 def test_groups_are_no_larger_than_asked() -> None:
     found = ExchangeRouting(most=4)(instance_of(graphs.full(8), "allreduce"))
     assert found
-    assert max(level.size for exchange in found for level in exchange.levels) == 4
+    assert max(level.size for each in found for level in each.exchanges[0].levels) == 4
