@@ -293,7 +293,7 @@ class Plan:
                 found += shortest(self.instance(counts[0], low_bytes), whole, "LL", 1)
         else:
             best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
-            found += [each.cut(count) for each in best for count in _SLICES]
+            found += [each.cut(count) for each in best for count in (1, *_SLICES)]
         return [
             Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts
         ]
