@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from synth.constants import Constants, ProtocolConstants
@@ -49,21 +49,21 @@ def channels_needed(instance: Instance, used: Iterable[int], protocol: str) -> d
 
 
 def as_interpreted(
-    instance: Instance, protocol: str, used: Iterable[int] | None = None, *, instances: int = 1
+    instance: Instance, protocol: str, used: Collection[int] | None = None, *, instances: int = 1
 ) -> Instance:
-    """The instance with every path as so many connections of a protocol as its bandwidth needs, if those of `used` share the links
-    (None: all of them), all of that `instances` times, each of which carries its part of every message.
+    """The instance with each of the paths `used` (None: all of them), which share the links, as so many connections of a protocol as
+    its bandwidth needs, all of that `instances` times, each of which carries its part of every message.
 
-    Links of the instance keep their index; those of the connections follow, in order of path. Raises InputError for a protocol
-    that nobody has.
+    Links of the instance keep their index; those of the connections follow, one for every path, in their order. Raises InputError
+    for a protocol that nobody has.
     """
     constants = Constants.for_topology(instance.topology).of(protocol)
     needed = channels_needed(instance, range(len(instance.paths)) if used is None else used, protocol)
     first = len(instance.topology.links)
-    paths = []
-    for before, path in zip(instance.paths, under_protocol(instance, protocol).paths, strict=True):
-        count = max(1, math.ceil(needed.get(path.index, 1)))
-        paths.append(_path(path, before.alpha_us, first + path.index, constants, count, instances))
+    paths = [*under_protocol(instance, protocol, needed).paths]
+    for index, threadblocks in needed.items():
+        count = max(1, math.ceil(threadblocks))
+        paths[index] = _path(paths[index], instance.paths[index].alpha_us, first + index, constants, count, instances)
     links = tuple(Link(_gpu(instance, path.src), _gpu(instance, path.dst), CONNECTION, 1.0, 0.0) for path in paths)
     return replace(
         instance,

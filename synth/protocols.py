@@ -6,7 +6,7 @@ fastest protocol, LL, so that slower ones add the difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from synth.constants import Constants, ProtocolConstants
@@ -21,14 +21,17 @@ _LL128_ARCHS = frozenset({"sm_70", "sm_80"})
 _LATER_LL128_ARCHS = frozenset({"sm_90", "sm_100"})
 
 
-def under_protocol(instance: Instance, name: str) -> Instance:
-    """The instance with every path as the protocol sees it: its wire share and its latency a hop.
+def under_protocol(instance: Instance, name: str, used: Collection[int] | None = None) -> Instance:
+    """The instance with every path, or each of those `used`, as the protocol sees it: its wire share and its latency a hop.
 
     Raises InputError for a protocol that nobody has.
     """
     protocol = Constants.for_topology(instance.topology).of(name)
-    paths = tuple(_path(instance.topology, path, protocol) for path in instance.paths)
-    return replace(instance, paths=paths)
+    paths = (
+        _path(instance.topology, path, protocol) if used is None or path.index in used else path
+        for path in instance.paths
+    )
+    return replace(instance, paths=tuple(paths))
 
 
 def _path(topology: Topology, path: Path, protocol: ProtocolConstants) -> Path:

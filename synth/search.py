@@ -505,7 +505,8 @@ class Clock:
         slower = max(made_for.rate_GBps / mine.rate_GBps, made_for.wire / mine.wire)
         chunk_bytes = solution.chunk_bytes(size_bytes)
         scale = chunk_bytes / solution.instance.chunk_bytes
-        paths = under_protocol(solution.instance, protocol).paths
+        used = {send.path for send in solution.schedule.sends}
+        paths = under_protocol(solution.instance, protocol, used).paths
         hop_us = fmean(paths[send.path].alpha_us for send in solution.schedule.sends)
         round_us = solution.interpreted.makespan_us / solution.rounds
         alone_us = hop_us + _ROUND_SHARE * chunk_bytes / (mine.rate_GBps * 1e3)
