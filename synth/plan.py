@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from msccl_xml.limits import LIMITS
 from synth.baselines import BASELINES, Machine
 from synth.bounds import Bound, bound_of
 from synth.boxes import Boxes
@@ -65,9 +66,11 @@ _FINER_JOINT = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
 _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 64
-#: Where schedules decide, so many exchanges are tried in so many slices: more have more steps than a runtime reads.
+#: Where schedules decide, so many exchanges are tried in few slices and in many, each of which takes a threadblock up to four steps.
 _EXCHANGES_CUT = 4
-_SLICES = (8, 32)
+_FEW_SLICES = 8
+_MOST_SLICES = 32
+_STEPS_OF_A_SLICE = 4
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -264,7 +267,12 @@ class Plan:
         """The machine's exchanges by name, in few slices and in many: of an allreduce of all ranks."""
         instance = self.instance(self.request.topology.num_ranks, self.request.min_bytes)
         found = ExchangeRouting()(instance)
-        return {each.name: each for each in (*found, *(each.cut(count) for count in _SLICES for each in found))}
+        return {each.name: each for each in (*found, *(each.cut(count) for count in self._slices for each in found))}
+
+    @cached_property
+    def _slices(self) -> tuple[int, int]:
+        """Few and many slices, of which the runtime reads all steps."""
+        return _FEW_SLICES, min(_MOST_SLICES, LIMITS[self.request.runtime].steps // _STEPS_OF_A_SLICE)
 
     def _exchanged(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
         """What to solve at one size in few hops, for buffers from `low_bytes` up: the shortest of the machine's exchanges there and
@@ -293,7 +301,7 @@ class Plan:
                 found += shortest(self.instance(counts[0], low_bytes), whole, "LL", 1)
         else:
             best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
-            found += [each.cut(count) for each in best for count in (1, *_SLICES)]
+            found += [each.cut(count) for each in best for count in (1, *self._slices)]
         return [
             Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts
         ]

@@ -308,6 +308,13 @@ def test_a_small_allreduce_is_tried_in_exchanges_and_a_clock_times_them(
     assert Clock(solution).time_us(2 * KB) > solution.schedule.makespan_us
 
 
+@pytest.mark.parametrize(("runtime", "most"), [("msccl", 32), ("executor", 16), ("rccl", 16)])
+def test_there_are_no_more_slices_than_a_runtime_reads_the_steps_of(runtime: str, most: int) -> None:
+    job = request(dgx1(), "allreduce", 64 * KB, objective="schedule", runtime=runtime)
+    plan = Plan(job, find_paths(job.topology))
+    assert max(plan.exchanges[each.strategy].count for each in plan.candidates() if each.exchanged) == most
+
+
 @pytest.mark.parametrize(
     "job",
     [
