@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from msccl_xml.limits import LIMITS
 from synth.baselines import BASELINES, Machine
 from synth.bounds import Bound, bound_of
 from synth.boxes import Boxes
@@ -41,6 +40,7 @@ from synth.exchange import Slices
 from synth.exchanged import shortest, shortest_in_slices
 from synth.instance import Instance
 from synth.known import known_counts
+from synth.lowering import LoweringOptions
 from synth.paths import Path
 from synth.request import Request
 from synth.routing.exchange import ExchangeRouting
@@ -272,7 +272,8 @@ class Plan:
     @cached_property
     def _slices(self) -> tuple[int, int]:
         """Few and many slices, of which the runtime reads all steps."""
-        return _FEW_SLICES, min(_MOST_SLICES, LIMITS[self.request.runtime].steps // _STEPS_OF_A_SLICE)
+        steps = LoweringOptions(runtime=self.request.runtime).limits.steps  # type: ignore[arg-type]
+        return _FEW_SLICES, min(_MOST_SLICES, steps // _STEPS_OF_A_SLICE)
 
     def _exchanged(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:
         """What to solve at one size in few hops, for buffers from `low_bytes` up: the shortest of the machine's exchanges there and
