@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msccl_xml.model import Algo
-from synth.exchange import Hop, Slices, Step
+from synth.exchange import Exchange, Hop, Slices, Step
 from synth.instance import Instance
 from synth.interpreted import as_interpreted
 from synth.ir import Schedule, Send
@@ -42,10 +42,9 @@ def exchanged(instance: Instance, slices: Slices) -> Solution:
     messages = [hop.message for hop in hops]
     times = Replay(instance, messages, [hop.waits for hop in hops]).times_us(instance)
     order = sorted(range(len(messages)), key=lambda at: (*times[at], messages[at].path, messages[at].chunks))
-    place = {at: number for number, at in enumerate(order)}
     schedule = Schedule(tuple(Send(*messages[at], *times[at]) for at in order))
-    moved = tuple(tuple(sorted(place[other] for other in hops[at].waits)) for at in order)
-    written = Written(_Program(slices, tuple(steps), instance), moved, _threadblocks(instance, slices))
+    waits = tuple(tuple(sorted(hop.waits)) for hop in _moved(hops, order))
+    written = Written(_Program(slices, tuple(steps), instance), waits, _threadblocks(instance, slices))
     makespan_us = schedule.makespan_us
     return Solution(
         instance,
@@ -83,9 +82,13 @@ def _ordered(instance: Instance, slices: Slices) -> tuple[list[Step], list[Hop]]
         way = hop.pair, hop.message.path
         start[at] = latest[way] = max([begun[at], latest[way], *(start[other] for other in hop.waits)])
     order = sorted(start, key=lambda at: (start[at], turn[hops[at].step], at))
+    return [steps[step] for step in ranked], _moved(hops, order)
+
+
+def _moved(hops: Sequence[Hop], order: Sequence[int]) -> list[Hop]:
+    """The hops in another order, `order[i]` now at place i."""
     place = {at: number for number, at in enumerate(order)}
-    moved = [hops[at]._replace(waits=tuple(place[other] for other in hops[at].waits)) for at in order]
-    return [steps[step] for step in ranked], moved
+    return [hops[at]._replace(waits=tuple(place[other] for other in hops[at].waits)) for at in order]
 
 
 def _threadblocks(instance: Instance, slices: Slices) -> int:
@@ -118,19 +121,24 @@ def shortest_in_slices(instance: Instance, exchanges: Sequence[Slices], most: in
 
     def time_us(slices: Slices) -> float:
         load_us: dict[int, float] = defaultdict(float)
-        latency_us = 0.0
-        for exchange in slices.exchanges:
-            ways_us = []
-            part_bytes = buffer_bytes / exchange.parts / len(slices.exchanges)
-            for phase in exchange.phases:
-                given = exchange.given(phase, exchange.parts)
-                routes = [[instance.paths[path] for path in exchange.routes[one.src, one.dst]] for one in given]
-                ways_us.append(max(sum(path.alpha_us for path in route) for route in routes))
-                for one, route in zip(given, routes, strict=True):
-                    for path in route:
-                        for link, busy_us in zip(path.links, path.busy_us(len(one.chunks) * part_bytes), strict=True):
-                            load_us[link] += busy_us
-            latency_us = max(latency_us, sum(ways_us))
+        share_bytes = buffer_bytes / len(slices.exchanges)
+        latency_us = max(_latency_us(instance, exchange, share_bytes, load_us) for exchange in slices.exchanges)
         return latency_us + max(load_us.values())
 
     return sorted(exchanges, key=time_us)[:most]
+
+
+def _latency_us(instance: Instance, exchange: Exchange, share_bytes: float, load_us: dict[int, float]) -> float:
+    """The longest ways of an exchange's phases together; what it has links carry of so many bytes is added to their loads."""
+    longest_us = 0.0
+    for phase in exchange.phases:
+        phase_us = 0.0
+        for one in exchange.given(phase, exchange.parts):
+            route = [instance.paths[path] for path in exchange.routes[one.src, one.dst]]
+            phase_us = max(phase_us, sum(path.alpha_us for path in route))
+            given_bytes = len(one.chunks) * share_bytes / exchange.parts
+            for path in route:
+                for link, busy_us in zip(path.links, path.busy_us(given_bytes), strict=True):
+                    load_us[link] += busy_us
+        longest_us += phase_us
+    return longest_us

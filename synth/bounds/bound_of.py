@@ -53,7 +53,8 @@ def bound_of(
     cut = named(machine, worst.side)
     limits = [limit_of(machine, worst.case, worst.side)]
     bound = Bound(latency, worst.us_per_byte, f"cut bound: what must get {cut_words(cut)}", cut=cut)
-    if small and paths is not None and machine.num_ranks <= MOST_LATE:
+    late = small and paths is not None and machine.num_ranks <= MOST_LATE
+    if late:
         limits = late_limits(oracle, collective, _late_cases(machine, collective, cases), limits)
     if collective.group is not None:
         return _with_limits(bound, limits)
@@ -62,7 +63,7 @@ def bound_of(
             bound, limits = _with_flow(machine, bound, limits)
         case CollectiveName.ALLREDUCE:
             islands = _islands(topology, paths)
-            if small and paths is not None and machine.num_ranks <= MOST_LATE:
+            if late:
                 limits = [*limits, *merging_limits(oracle, islands)]
             bound, limits = _with_roots(oracle, islands, bound, limits)
     bound, limits = _with_copies(machine, collective, bound, limits)

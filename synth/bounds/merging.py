@@ -11,26 +11,25 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from synth.bounds.machine import Machine
+from synth.bounds.machine import Floats, Machine
 from synth.bounds.oracle import CutOracle
 from synth.bounds.value import Limit
 
 
 def merging_limits(oracle: CutOracle, sets: Iterable[frozenset[int]]) -> Iterator[Limit]:
-    """The limits of an allreduce of all ranks at the narrowest cuts around every rank and around `sets` of ranks, both ways."""
+    """The limits of an allreduce of all ranks at the narrowest cuts around every rank and around `sets` of ranks, both ways; no set
+    is everybody.
+    """
     machine = oracle.machine
     everybody = frozenset(range(machine.num_ranks))
     delays = machine.delays.between(everybody, everybody)
     near_us = _nearest_us(machine)
     singles = [frozenset({rank}) for rank in everybody]
     for inside in dict.fromkeys((*singles, *sets)):
-        outside = everybody - inside
-        if not inside or not outside:
-            continue
         for into in (True, False):
             side = oracle.narrowest(inside, into=into)
             edges = machine.crossing(~side if into else side)
-            yield _limit(machine.rates[edges], delays[edges], near_us, len(inside), len(outside))
+            yield _limit(machine.rates[edges], delays[edges], near_us, len(inside), len(everybody - inside))
 
 
 def _nearest_us(machine: Machine) -> float:
@@ -39,7 +38,7 @@ def _nearest_us(machine: Machine) -> float:
     return float(machine.delays.distance[apart].min())
 
 
-def _limit(rates: np.ndarray, delays: np.ndarray, near_us: float, here: int, there: int) -> Limit:
+def _limit(rates: Floats, delays: Floats, near_us: float, here: int, there: int) -> Limit:
     """Of edges between so many ranks and so many others: every byte has its share of `here * there` pairs of a rank that contributes
     and one that needs it, one pair from the start to the end, and more if there is time before it or after it.
     """

@@ -202,12 +202,13 @@ class _Writer:
             if phase.kind is Kind.FINISHED:
                 self._gather(rank, share, given, taken)
                 continue
-            assert share.place is not None
-            self._give(rank, share, given, taken)
+            place = share.place
+            assert place is not None
+            self._give(rank, share, place, given, taken)
             share.others -= 1
             if not share.others:
-                made = self._sums(rank, share, phase) if share.place.rooms else [*share.received.values()]
-                share.made, share.here = made, share.place.result
+                made = self._sums(rank, share, place, phase) if place.rooms else [*share.received.values()]
+                share.made, share.here = made, place.result
 
     def _begin(self, rank: _Rank, step: Step, phase: Phase) -> None:
         """A rank's next phase of a slice."""
@@ -249,10 +250,8 @@ class _Writer:
         """The pieces that go there and come back; None for those of which there is one less."""
         return zip_longest(self._pieces(given.chunks), self._pieces(taken.chunks))
 
-    def _give(self, rank: _Rank, share: _Share, given: Given, taken: Given) -> None:
+    def _give(self, rank: _Rank, share: _Share, place: _Place, given: Given, taken: Given) -> None:
         """Exchange what is to be added with another member; if there are but two, add it."""
-        place = share.place
-        assert place is not None
         lane = self._lane(rank.rank, given.dst)
         for there, here in self._pairs(given, taken):
             if there is not None:
@@ -283,10 +282,8 @@ class _Writer:
             result = Slot(Buffer.SCRATCH, first - mine.start)
         return _Place(group, mine, share.here, result, rooms)
 
-    def _sums(self, rank: _Rank, share: _Share, phase: Phase) -> list[_Made]:
+    def _sums(self, rank: _Rank, share: _Share, place: _Place, phase: Phase) -> list[_Made]:
         """A threadblock that adds the members' pieces in scratch, onto the first one's, and copies what is finished out."""
-        place = share.place
-        assert place is not None
         pieces = [*self._pieces(place.mine)]
         for piece in pieces if phase.level == 0 else ():
             # All ranks add in one order, so their own has to lie where others' does.

@@ -84,7 +84,8 @@ def _routes(
         at = src
         while at != dst:
             longer_us = latencies_us[at] + near[:, dst] - near[at, dst]
-            nearest = [int(relay) for relay in np.flatnonzero(longer_us <= _TIE * near.max()) if relay != at]
+            nearer = near[:, dst] < near[at, dst]
+            nearest = [int(relay) for relay in np.flatnonzero(nearer & (longer_us <= _TIE * near.max()))]
             relay = dst if dst in nearest else min(nearest, key=lambda each: (taken[direct[at, each]], each))
             hops.append(direct[at, relay])
             at = relay

@@ -76,6 +76,16 @@ def test_every_number_of_first_levels_may_be_parted() -> None:
     assert {"exchange-4-2", "exchange-4p-2", "exchange-4p-2p"} <= set(exchanges(graphs.dgx1()))
 
 
+def test_ways_end_where_some_links_take_next_to_no_time() -> None:
+    """On a line whose last link is ten million times as slow the others count for nothing; no way goes back and forth on them."""
+    rates = (1e4, 1e4, 1e-3)
+    links = [
+        link for rank, rate in enumerate(rates) for link in graphs.both_ways(f"gpu{rank}", f"gpu{rank + 1}", rate, 0.0)
+    ]
+    found = exchanges(Topology("slow end", tuple(graphs.gpus(4)), tuple(links)))
+    assert max(len(route) for exchange in found.values() for route in exchange.routes.values()) <= 3
+
+
 def test_a_single_rank_has_none() -> None:
     alone: Instance = instance_of(Topology("alone", tuple(graphs.gpus(1)), ()), "allreduce")
     assert ExchangeRouting()(alone) == []
