@@ -108,8 +108,7 @@ class Cycle:
             for queue in queues:
                 counts.append(len(queue))
                 times += (max(0.0, time - now) for time in queue)
-        counts += engine.receiver
-        counts += engine.sender
+        counts += engine.lacks
         return _State(tuple(counts), tuple(times), tile, now)
 
     def _leap(self, engine: Engine, tiles: int, time_us: float) -> None:

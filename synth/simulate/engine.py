@@ -8,15 +8,15 @@ inputs give equal runs. Runs over many equal tiles are cut short once they repea
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict, deque
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from synth.constants import ProtocolConstants
 from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
 from synth.simulate.hang import explain_hang
-from synth.simulate.moves import IDLE, MOVING, READY, Piece, moves_of
+from synth.simulate.moves import DATA, IDLE, MOVING, NOTHING, READY, ROOM, pieces_of
 from synth.simulate.program import Program
 
 #: Events this close together (a share of the time that has passed) are one moment: equal sums that were rounded differently.
@@ -60,25 +60,23 @@ class Engine:
     ) -> None:
         self.program = program
         self.step_us = constants.step_us
-        size, links = len(program.blocks), len(program.connections)
-        self.tile, self.index, self.slice, self.phase = ([0] * size for _ in range(4))
-        self.done = [0] * size
+        blocks, size, links = program.blocks, len(program.blocks), len(program.connections)
+        #: By threadblock where it is: the tile, the operation and the slice of that tile, the operations that are done in all.
+        self.tile, self.index, self.slice, self.done, self.phase = ([0] * size for _ in range(5))
         self.began, self.wake_us = [0.0] * size, [0.0] * size
-        self.operations = [block.operations for block in program.blocks]
-        self.moves = moves_of(program, constants)
-        #: By threadblock, the slices of every operation in the tile that it is at.
-        self.cuts = [[move.last if program.tiles == 1 else move.full for move in moves] for moves in self.moves]
-        self.latency = [route.latency_us for route in routes]
-        self.credit = [route.credit_us for route in routes]
-        self.sends = [block.send for block in program.blocks]
-        self.recvs = [block.recv for block in program.blocks]
+        self.length = [len(block.operations) for block in blocks]
+        self.waits = [[operation.waits for operation in block.operations] for block in blocks]
+        #: The slices of the tile that each threadblock is at, and of the last one.
+        self._last = pieces_of(program, constants, program.last_bytes)
+        self.pieces = self._last if program.tiles == 1 else pieces_of(program, constants, program.tile_bytes)
         rate = constants.rate_GBps * 1e3 / constants.wire
-        paths = [routes[send].links if send >= 0 else () for send in self.sends]
+        paths = [routes[block.send].links if block.send >= 0 else () for block in blocks]
         self.fluid = Fluid(capacity_bytes_per_us, paths, [rate] * size)
         self.expected = [-1] * size
-        self.arrivals: list[deque[float]] = [deque() for _ in range(links)]
-        self.credits = [deque([0.0] * (constants.in_flight * constants.slots)) for _ in range(links)]
-        self.receiver, self.sender = [-1] * links, [-1] * links
+        #: By connection when slices and slots are there; the last is of threadblocks that have none.
+        self.arrivals: list[deque[float]] = [deque() for _ in range(links + 1)]
+        self.credits = [deque([0.0] * (constants.in_flight * constants.slots)) for _ in range(links + 1)]
+        self._connect([*routes, Route((), 0.0, 0.0)])
         self.flag_waiters: dict[int, list[int]] = defaultdict(list)
         self.events: list[tuple[float, int, int]] = []
         self.count = 0
@@ -89,23 +87,46 @@ class Engine:
         self.cycle = None if full or trace else Cycle.of(self)
         self.steps_done = 0
 
+    def _connect(self, routes: list[Route]) -> None:
+        """By threadblock what its slices need of its connections, so that none has to look for it."""
+        blocks = self.program.blocks
+        nobody = len(blocks)
+        senders = {block.send: number for number, block in enumerate(blocks)}
+        receivers = {block.recv: number for number, block in enumerate(blocks)}
+        #: Who sends what it receives, and who receives what it sends.
+        self.source = [senders.get(block.recv, nobody) for block in blocks]
+        self.target = [receivers.get(block.send, nobody) for block in blocks]
+        #: What it waits for, if for one of these; nobody waits for anything.
+        self.lacks = [NOTHING] * (nobody + 1)
+        #: What comes in and the room that this leaves, what goes out and the room that there is for it.
+        self.inbound, self.freed = (
+            [queues[block.recv] for block in blocks] for queues in (self.arrivals, self.credits)
+        )
+        self.outbound, self.room = (
+            [queues[block.send] for block in blocks] for queues in (self.arrivals, self.credits)
+        )
+        self.latency = [routes[block.send].latency_us for block in blocks]
+        self.credit = [routes[block.recv].credit_us for block in blocks]
+
     def run(self) -> float:
         """Microseconds until everything is done. Raises NoAnswerError, saying who waits for what, where nothing can go on."""
         for block in range(len(self.program.blocks)):
             self._go(block)
         self._settle()
-        events, expected = self.events, self.expected
+        events, expected, phase = self.events, self.expected, self.phase
         while events and not self.cut:
-            time_us, number, block = heapq.heappop(events)
+            time_us, number, block = heappop(events)
             if expected[block] != number:
                 continue
             self.now = max(self.now, time_us)
-            self.horizon = self.now * (1 + _MOMENT)
-            self._happen(block)
-            while events and events[0][0] <= self.horizon:
-                _, number, block = heapq.heappop(events)
-                if expected[block] == number:
-                    self._happen(block)
+            horizon = self.horizon = self.now * (1 + _MOMENT)
+            while True:
+                # Its slice ends, or what the next one needs is there.
+                if expected[block] == number and (phase[block] != MOVING or self._finish_slice(block)):
+                    self._look(block)
+                if not events or events[0][0] > horizon:
+                    break
+                _, number, block = heappop(events)
             self._settle()
             if self.cycle is not None and self.cycle.due:
                 self.cycle.look(self)
@@ -114,6 +135,7 @@ class Engine:
         return self.now
 
     def _settle(self) -> None:
+        """Have every block whose slice ends at another time than was thought looked at then."""
         fluid = self.fluid
         for block in fluid.settle(self.now):
             self._at(fluid.end_us(block), block)
@@ -123,13 +145,7 @@ class Engine:
         self.count += 1
         self.expected[block] = self.count
         self.wake_us[block] = time_us
-        heapq.heappush(self.events, (time_us, self.count, block))
-
-    def _happen(self, block: int) -> None:
-        if self.phase[block] == MOVING:
-            self._finish_slice(block)
-        if self.phase[block] == READY or self._begins(block):
-            self._look(block)
+        heappush(self.events, (time_us, self.count, block))
 
     def _go(self, block: int) -> None:
         """Begin the block's next operation, or leave the block with whatever that waits for."""
@@ -138,11 +154,11 @@ class Engine:
 
     def _begins(self, block: int) -> bool:
         """Begin the block's next operation, if it has one and all flags are there that this waits for."""
-        tile, program = self.tile[block], self.operations[block]
-        if tile >= self.program.tiles or not program:
+        tile = self.tile[block]
+        if tile >= self.program.tiles or not self.length[block]:
             return False
-        for producer, operations in program[self.index[block]].waits:
-            if self.done[producer] < tile * len(self.moves[producer]) + operations:
+        for producer, operations in self.waits[block][self.index[block]]:
+            if self.done[producer] < tile * self.length[producer] + operations:
                 self.flag_waiters[producer].append(block)
                 return False
         self.phase[block] = READY
@@ -154,87 +170,77 @@ class Engine:
         """Start the block's next slice if all that it needs is there; else have it woken when it is, as soon as that is known: what
         is there for a block nobody else takes. A slice that is not sent ends when it does, whatever others do.
         """
-        index = self.index[block]
-        sends, receives, _, _ = self.moves[block][index]
-        piece = self.cuts[block][index][self.slice[block]]
+        work, take, _, sends, receives, _ = self.pieces[block][self.slice[block]]
         at_us = self.wake_us[block]
         if receives:
-            connection = self.recvs[block]
-            queue = self.arrivals[connection]
+            queue = self.inbound[block]
             if not queue:
-                self.receiver[connection] = block
+                self.lacks[block] = DATA
                 return
-            at_us = max(at_us, queue[0])
-        if sends and piece.take:
-            connection = self.sends[block]
-            queue = self.credits[connection]
-            if len(queue) < piece.take:
-                self.sender[connection] = block
-                return
-            at_us = max(at_us, queue[piece.take - 1])
+            if queue[0] > at_us:
+                at_us = queue[0]
         if not sends:
             self.phase[block] = MOVING
-            self._at(at_us + piece.work, block)
-        elif at_us > self.horizon:
+            self._at(at_us + work, block)
+            return
+        room = self.room[block]
+        if take:
+            if len(room) < take:
+                self.lacks[block] = ROOM
+                return
+            if room[take - 1] > at_us:
+                at_us = room[take - 1]
+        if at_us > self.horizon:
             self._at(at_us, block)
-        else:
-            self._send(block, piece)
-
-    def _send(self, block: int, piece: Piece) -> None:
-        """Start to send the block's next slice, for which there is room."""
+            return
         self.phase[block] = MOVING
-        queue = self.credits[self.sends[block]]
-        for _ in range(piece.take):
-            queue.popleft()
-        self.fluid.start(block, piece.work, self.now)
+        for _ in range(take):
+            room.popleft()
+        self.fluid.start(block, work, self.now)
 
-    def _finish_slice(self, block: int) -> None:
-        index = self.index[block]
-        move, pieces = self.moves[block][index], self.cuts[block][index]
-        if move.receives:
-            connection = self.recvs[block]
-            self.arrivals[connection].popleft()
-            give = pieces[self.slice[block]].give
+    def _finish_slice(self, block: int) -> bool:
+        """The block's slice ends; whether the block is ready for another one."""
+        _, _, give, sends, receives, ends = self.pieces[block][self.slice[block]]
+        if receives:
+            self.inbound[block].popleft()
             if give:
-                back = self.now + self.credit[connection]
-                self._hand_over(self.credits[connection], self.sender, connection, back, give)
-        if move.sends:
+                source, back_us = self.source[block], self.now + self.credit[block]
+                self.freed[block].extend((back_us,) * give)
+                if self.lacks[source] == ROOM:
+                    self.lacks[source] = NOTHING
+                    self._look(source)
+        if sends:
             self.fluid.stop(block)
-            connection = self.sends[block]
-            there = self.now + self.latency[connection]
-            self._hand_over(self.arrivals[connection], self.receiver, connection, there, 1)
-        self.phase[block] = READY
-        self.wake_us[block] = self.now
+            target = self.target[block]
+            self.outbound[block].append(self.now + self.latency[block])
+            if self.lacks[target] == DATA:
+                self.lacks[target] = NOTHING
+                self._look(target)
         self.slice[block] += 1
-        if self.slice[block] == len(pieces):
+        self.wake_us[block] = self.now
+        if ends:
             self._finish_operation(block)
-
-    def _hand_over(self, queue: deque[float], waiting: list[int], connection: int, time_us: float, number: int) -> None:
-        """Put so many slices or slots in a queue, there from `time_us` on, and wake who waits for them then."""
-        for _ in range(number):
-            queue.append(time_us)
-        block = waiting[connection]
-        if block >= 0:
-            waiting[connection] = -1
-            self._look(block)
+            return self._begins(block)
+        self.phase[block] = READY
+        return True
 
     def _finish_operation(self, block: int) -> None:
         if self.trace:
             self._record(block)
         self.steps_done += 1
-        self.slice[block] = 0
         self.phase[block] = IDLE
         self.done[block] += 1
         self.index[block] += 1
-        if self.index[block] == len(self.moves[block]):
-            self.index[block] = 0
+        if self.index[block] == self.length[block]:
+            self.index[block] = self.slice[block] = 0
             self.tile[block] += 1
             if self.tile[block] == self.program.tiles - 1:
-                self.cuts[block] = [move.last for move in self.moves[block]]
+                self.pieces[block] = self._last[block]
             if self.cycle is not None:
                 self.cycle.ended(block, self.now)
-        for waiter in self.flag_waiters.pop(block, ()):
-            self._go(waiter)
+        if block in self.flag_waiters:
+            for waiter in self.flag_waiters.pop(block):
+                self._go(waiter)
 
     def ask_again(self) -> None:
         """Have every threadblock that waits for a flag look at it once more: it may have been leapt over."""

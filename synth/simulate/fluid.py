@@ -37,6 +37,8 @@ class Fluid:
         self._flows: list[dict[int, None]] = [{} for _ in capacity]
         self._demand = [0.0] * len(capacity)
         self._dirty: dict[int, None] = {}
+        #: Whether any of these may cross a contended link: else each has its own limit.
+        self._contended = False
         #: Flows that ended since the last `settle`, and those that began again at once, whose links noticed nothing.
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
@@ -51,24 +53,30 @@ class Fluid:
             return
         self.rate[flow] = 0.0
         self._dirty[flow] = None
+        demand, limit = self._demand, self.limit[flow]
         for link in self.paths[flow]:
             self._flows[link][flow] = None
-            self._demand[link] += self.limit[flow]
+            demand[link] += limit
+            if demand[link] > self._full[link]:
+                self._contended = True
 
     def stop(self, flow: int) -> None:
         """End a flow; those that shared a contended link with it have new rates after `settle`."""
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
+        demand, limit = self._demand, self.limit[flow]
         for link in self.paths[flow]:
-            if self._demand[link] > self._full[link]:
-                self._dirty.update(self._flows[link])
-            del self._flows[link][flow]
+            flows = self._flows[link]
+            if demand[link] > self._full[link]:
+                self._dirty.update(flows)
+                self._contended = True
+            del flows[flow]
             # Summed anew where nobody is left: a rest of rounding would add up over a long run.
-            self._demand[link] = self._demand[link] - self.limit[flow] if self._flows[link] else 0.0
+            demand[link] = demand[link] - limit if flows else 0.0
         self._dirty.pop(flow, None)
 
-    def settle(self, now_us: float) -> list[int]:
+    def settle(self, now_us: float) -> Iterable[int]:
         """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
         if self._ended:
             for flow in self._ended:
@@ -76,16 +84,22 @@ class Fluid:
             self._ended = {}
         changed, self._resumed = self._resumed, {}
         if not self._dirty:
-            return list(changed)
-        group, links = self._coupled(self._dirty)
+            return changed
+        if self._contended:
+            rates = self._rates(*self._coupled(self._dirty))
+            self._contended = False
+        else:
+            rates = {flow: self.limit[flow] for flow in reversed(self._dirty)}
         self._dirty = {}
-        for flow, rate in self._rates(group, links).items():
-            if abs(rate - self.rate[flow]) > _EPSILON * rate:
-                self.left[flow] = max(0.0, self.left[flow] - self.rate[flow] * (now_us - self.since[flow]))
+        for flow, rate in rates.items():
+            before = self.rate[flow]
+            if abs(rate - before) > _EPSILON * rate:
+                if before:
+                    self.left[flow] = max(0.0, self.left[flow] - before * (now_us - self.since[flow]))
+                    changed.pop(flow, None)
                 self.since[flow], self.rate[flow] = now_us, rate
-                changed.pop(flow, None)
                 changed[flow] = None
-        return list(changed)
+        return changed
 
     def end_us(self, flow: int) -> float:
         """When the flow ends if its rate stays."""
@@ -127,12 +141,17 @@ class Fluid:
             if by_limit[-1] in rates:
                 by_limit.pop()
                 continue
-            level = min((spare[link] / number for link, number in rising.items()), default=_INFINITE)
+            level = _INFINITE
+            for link, number in rising.items():
+                share = spare[link] / number
+                if share < level:
+                    level = share
             if limit[by_limit[-1]] <= level:
                 level = limit[by_limit[-1]]
                 stopped = self._at_their_limit(by_limit, level, rates)
             else:
-                full = [link for link, number in rising.items() if spare[link] <= level * number * (1 + _SAME)]
+                most = level * (1 + _SAME)
+                full = [link for link, number in rising.items() if spare[link] <= most * number]
                 stopped = list(dict.fromkeys(flow for link in full for flow in self._flows[link] if flow not in rates))
             for flow in stopped:
                 rates[flow] = level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from synth.errors import NoAnswerError
-from synth.simulate.moves import IDLE
+from synth.simulate.moves import DATA, IDLE
 
 if TYPE_CHECKING:
     from synth.simulate.engine import Engine
@@ -16,7 +16,9 @@ _SHOWN = 4
 
 def explain_hang(engine: Engine) -> None:
     """Raise NoAnswerError where a threadblock is not through, or where something that was sent is received by nobody."""
-    stuck = [block for block, moves in enumerate(engine.moves) if moves and engine.tile[block] < engine.program.tiles]
+    stuck = [
+        block for block, length in enumerate(engine.length) if length and engine.tile[block] < engine.program.tiles
+    ]
     if stuck:
         more = f"; and {len(stuck) - _SHOWN} more" if len(stuck) > _SHOWN else ""
         shown = "; ".join(_wait(engine, block) for block in stuck[:_SHOWN])
@@ -35,8 +37,8 @@ def _wait(engine: Engine, block: int) -> str:
     who = f"gpu {where.rank} tb {where.tb} step {operation.step} ({operation.type}){tile}"
     if engine.phase[block] == IDLE:
         for tb, operations in operation.waits:
-            if engine.done[tb] < engine.tile[block] * len(engine.moves[tb]) + operations:
+            if engine.done[tb] < engine.tile[block] * engine.length[tb] + operations:
                 return f"{who} waits for a flag of tb {engine.program.blocks[tb].tb}"
-    if where.recv >= 0 and engine.receiver[where.recv] == block:
+    if engine.lacks[block] == DATA:
         return f"{who} waits for data of gpu {engine.program.connections[where.recv].src}"
     return f"{who} waits for room towards gpu {engine.program.connections[where.send].dst}"

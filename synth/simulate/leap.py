@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def leap(engine: Engine, tiles: Sequence[int], time_us: float) -> None:
     """Advance threadblock b by `tiles[b]` tiles, which must leave it in a full one, and the clock by `time_us`."""
-    for block, moves in enumerate(engine.moves):
+    for block, operations in enumerate(engine.length):
         engine.tile[block] += tiles[block]
-        engine.done[block] += tiles[block] * len(moves)
+        engine.done[block] += tiles[block] * operations
         engine.began[block] += time_us
         engine.wake_us[block] += time_us
         if engine.phase[block] == MOVING:

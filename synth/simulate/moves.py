@@ -10,55 +10,46 @@ from synth.simulate.program import Program
 
 #: What a threadblock is at: waiting for flags; in an operation, waiting for a slice or for room; moving a slice.
 IDLE, READY, MOVING = 0, 1, 2
+#: What a threadblock that is ready waits for until another one brings it.
+NOTHING, DATA, ROOM = 0, 1, 2
 #: Bytes of a slice of nothing (a buffer smaller than its chunks): a flow has to have some.
 _NOTHING = 1e-6
 
 
 class Piece(NamedTuple):
-    """One slice: bytes on the wire where it is sent, microseconds where not; slots taken before it and given back after it."""
+    """One slice: bytes on the wire where it is sent, microseconds where not; slots taken before it where it is sent, and given back
+    after it where it is received; and whether its operation ends with it.
+    """
 
     work: float
     take: int
     give: int
-
-
-class Move(NamedTuple):
-    """An operation with all its slices, in full tiles and in the last one."""
-
     sends: bool
     receives: bool
-    full: tuple[Piece, ...]
-    last: tuple[Piece, ...]
+    ends: bool
 
 
-def moves_of(program: Program, constants: ProtocolConstants) -> list[list[Move]]:
-    """The moves of every threadblock, in the order of `program.blocks`; operations that move as much share one."""
-    known: dict[tuple[StepType, int, int], Move] = {}
-    moves = []
+def pieces_of(program: Program, constants: ProtocolConstants, tile_bytes: float) -> list[list[Piece]]:
+    """By threadblock, in the order of `program.blocks`, the slices of all its operations in a tile of so many bytes a chunk."""
+    known: dict[tuple[StepType, int, int], tuple[Piece, ...]] = {}
+    pieces = []
     for block in program.blocks:
-        own = []
+        own: list[Piece] = []
         for kind, chunks, _, _, sources in block.operations:
             key = kind, chunks, sources
             if key not in known:
-                known[key] = _move(program, constants, *key)
-            own.append(known[key])
-        moves.append(own)
-    return moves
+                known[key] = _pieces(*key, chunks * tile_bytes, constants)
+            own += known[key]
+        pieces.append(own)
+    return pieces
 
 
-def _move(program: Program, constants: ProtocolConstants, kind: StepType, chunks: int, sources: int) -> Move:
-    sends = kind.sends and chunks > 0
-    full, last = (
-        _pieces(chunks * data, sources, sends, constants) for data in (program.tile_bytes, program.last_bytes)
-    )
-    return Move(sends, kind.receives and chunks > 0, full, last)
-
-
-def _pieces(data: float, sources: int, sends: bool, constants: ProtocolConstants) -> tuple[Piece, ...]:
-    """`data` bytes cut as the protocol does; slices of one unit of room share what it takes and gives.
+def _pieces(kind: StepType, chunks: int, sources: int, data: float, constants: ProtocolConstants) -> tuple[Piece, ...]:
+    """An operation's `data` bytes cut as the protocol does; slices of one unit of room share what it takes and gives.
 
     A slice of nothing is left out, and the one before it takes its room: an empty slice costs no time but has its slots.
     """
+    sends, receives = kind.sends and chunks > 0, kind.receives and chunks > 0
     size = max(data / constants.slices, constants.smallest_slice_bytes)
     number = max(1, -int(-data // size)) if data > 0 else 1
     number = min(number, constants.slices)
@@ -71,5 +62,6 @@ def _pieces(data: float, sources: int, sends: bool, constants: ProtocolConstants
         first = -(-position // per_slot)  # units begun before this slice, and after it
         begun = constants.slots if lasts else -(-(position + 1) // per_slot)
         ended = constants.slots if lasts else (position + 1) // per_slot
-        pieces.append(Piece(work, begun - first, ended - position // per_slot))
+        take, give = begun - first if sends else 0, ended - position // per_slot if receives else 0
+        pieces.append(Piece(work, take, give, sends, receives, lasts))
     return tuple(pieces)

@@ -259,16 +259,16 @@ def test_groups_that_drift_apart_are_leapt_by_their_paces() -> None:
 def test_a_leap_takes_flows_in_flight_along() -> None:
     """A flow that is cut off by 100 us has as much left to move as before: it ends 100 us later, at whatever rate."""
     engine = Simulator(ring_allreduce(3), graphs.ring(3))._engine(1 << 30)
-    blocks = range(len(engine.moves))
+    blocks = range(len(engine.length))
     for turn in range(2):  # begin the first operation, then its first slice
         engine.now = engine.horizon = turn * engine.step_us
         for block in blocks:
-            engine._happen(block)
+            (engine._look if turn else engine._go)(block)
     engine._settle()
     ends = [engine.fluid.end_us(block) for block in blocks]
     leap(engine, [5 for _ in blocks], 100.0)
     assert [engine.fluid.end_us(block) for block in blocks] == pytest.approx([end + 100.0 for end in ends])
-    assert (engine.tile, engine.done) == ([5 for _ in blocks], [5 * len(engine.moves[0]) for _ in blocks])
+    assert (engine.tile, engine.done) == ([5 for _ in blocks], [5 * engine.length[0] for _ in blocks])
 
 
 def test_few_tiles_are_all_run() -> None:
