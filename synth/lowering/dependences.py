@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msccl_xml.model import Buffer, StepType
 from synth.lowering.buffers import Layout, Slot
-from synth.lowering.operations import Lane, Operation
+from synth.lowering.operations import Operation
 from synth.lowering.threadblocks import Program
 
 Position = tuple[int, int]
@@ -24,16 +24,32 @@ def find_waits(program: Program, layouts: Iterable[Layout]) -> dict[Position, tu
     `layouts` are all the ways in which the file may be called, the one whose names the program uses first: what is one chunk of
     memory in any of them counts.
     """
-    operations = sorted((op for lane in program.values() for op in lane), key=lambda op: op.position)
-    place = {op.position: (lane, number) for lane, ops in program.items() for number, op in enumerate(ops)}
-    accesses = [_Access(op, op.read(), op.written()) for op in operations]
-    conflicts: dict[Position, set[Position]] = defaultdict(set)
+    placed = [
+        _Placed(op, lane, number)
+        for lane, operations in enumerate(program.values())
+        for number, op in enumerate(operations)
+    ]
+    placed.sort(key=lambda each: each.op.position)
+    accesses = [_Access(op, op.read(), op.written()) for op, _, _ in placed]
+    conflicts: dict[int, set[int]] = defaultdict(set)
     for number, layout in enumerate(layouts):
-        called = [_called(access, layout, renamed=number > 0) for access in accesses]
-        for earlier, later in _conflicts(called, layout):
-            if place[earlier][0] != place[later][0]:
+        for earlier, later in _conflicts([_called(access, layout, renamed=number > 0) for access in accesses], layout):
+            if placed[earlier].lane != placed[later].lane:
                 conflicts[later].add(earlier)
-    return _reduce(operations, conflicts, place)
+    return {
+        placed[later].op.position: tuple([placed[earlier].op.position for earlier in needed])
+        for later, needed in _reduce(placed, conflicts).items()
+    }
+
+
+class _Placed(NamedTuple):
+    """An operation, the number of its threadblock, and its place there. From here on its name is its place in the order of positions
+    of its rank's operations.
+    """
+
+    op: Operation
+    lane: int
+    number: int
 
 
 class _Access(NamedTuple):
@@ -50,59 +66,66 @@ def _called(access: _Access, layout: Layout, *, renamed: bool) -> _Access:
     if renamed and layout.aliased:
         reads = [layout.canonical(op.rank, slot) for slot in reads]
         writes = [layout.canonical(op.rank, slot) for slot in writes]
+        access = _Access(op, reads, writes)
     if op.type is StepType.COPY and reads == writes:
         return _Access(op, reads, [])  # in place, the copy of a rank's own share stores what is there
-    return _Access(op, reads, writes)
+    return access
 
 
-def _conflicts(accesses: list[_Access], layout: Layout) -> list[tuple[Position, Position]]:
+def _conflicts(accesses: list[_Access], layout: Layout) -> list[tuple[int, int]]:
     """Pairs (earlier, later) on one slot: read after write, write after write, write after read."""
-    writer: dict[Slot, Operation] = {}
-    readers: dict[Slot, list[Operation]] = defaultdict(list)
+    writer: dict[Slot, int] = {}
+    readers: dict[Slot, list[int]] = {}
     pairs = []
-    for op, reads, writes in accesses:
+    for later, (op, reads, writes) in enumerate(accesses):
         for slot in reads:
             if slot in writer:
-                pairs.append((writer[slot].position, op.position))
-            readers[slot].append(op)
+                pairs.append((writer[slot], later))
+            readers.setdefault(slot, []).append(later)
+        implied = bool(writes) and _is_implied(layout, op)
         for slot in writes:
-            for earlier in [*readers.pop(slot, []), *([writer[slot]] if slot in writer else [])]:
-                if earlier is not op and not _implied(layout, earlier, op, slot):
-                    pairs.append((earlier.position, op.position))
-            writer[slot] = op
+            before = readers.pop(slot, [])
+            if slot in writer:
+                before.append(writer[slot])
+            if not implied or slot.buffer is Buffer.SCRATCH:
+                pairs += [(earlier, later) for earlier in before if earlier != later]
+            writer[slot] = later
     return pairs
 
 
-def _implied(layout: Layout, earlier: Operation, later: Operation, slot: Slot) -> bool:
-    """Whether the message that `later` receives cannot exist before `earlier` is done.
+def _is_implied(layout: Layout, later: Operation) -> bool:
+    """Whether the message that `later` receives cannot exist before whatever used its memory is done, unless that is scratch.
 
     The finished sum of a chunk includes this rank's contribution: whatever led to that being sent is over when the sum
     comes.
     """
     finished = later.type in (StepType.RECV, StepType.RECV_COPY_SEND) and not later.partial
-    return layout.collective.combining and finished and slot.buffer is not Buffer.SCRATCH
+    return finished and layout.collective.combining
 
 
-def _reduce(
-    operations: list[Operation], conflicts: dict[Position, set[Position]], place: dict[Position, tuple[Lane, int]]
-) -> dict[Position, tuple[Position, ...]]:
-    """Leave out what program order and other waits imply; the latest operations come first, as they imply most."""
-    clock_of: dict[Position, dict[Lane, int]] = {}
-    current: dict[Lane, dict[Lane, int]] = defaultdict(dict)
-    waits: dict[Position, tuple[Position, ...]] = {}
-    for op in operations:
-        lane, number = place[op.position]
-        clock = dict(current[lane])
-        needed = []
-        for earlier in sorted(conflicts.get(op.position, ()), reverse=True):
-            there, step = place[earlier]
-            if clock.get(there, -1) < step:
+def _reduce(placed: list[_Placed], conflicts: dict[int, set[int]]) -> dict[int, list[int]]:
+    """Leave out what program order and other waits imply; the latest operations come first, as they imply most.
+
+    An operation's clock says how far all threadblocks but its own have come for certain: the same as of the one before it, until it
+    waits for something.
+    """
+    clock_of: list[dict[int, int]] = []
+    current: dict[int, dict[int, int]] = defaultdict(dict)
+    waits: dict[int, list[int]] = {}
+    for later, (_, lane, _) in enumerate(placed):
+        clock = current[lane]
+        needed: list[int] = []
+        for earlier in sorted(conflicts.get(later, ()), reverse=True):
+            _, there, number = placed[earlier]
+            if clock.get(there, -1) < number:
+                if not needed:
+                    clock = current[lane] = dict(clock)
                 needed.append(earlier)
                 for known, reached in clock_of[earlier].items():
-                    clock[known] = max(clock.get(known, -1), reached)
-        clock[lane] = number
-        clock_of[op.position] = clock
-        current[lane] = clock
+                    if clock.get(known, -1) < reached:
+                        clock[known] = reached
+                clock[there] = number
+        clock_of.append(clock)
         if needed:
-            waits[op.position] = tuple(reversed(needed))
+            waits[later] = needed[::-1]
     return waits
