@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -42,10 +43,11 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
-    for number, scored in enumerate(search.waves(), 1):
-        trial.look_at(scored, more=number < len(plan.waves) and not search.notes)
-        if trial.closed:
-            break
+    with closing(search.waves()) as waves:
+        for number, scored in enumerate(waves, 1):
+            trial.look_at(scored, more=number < len(plan.waves) and not search.notes)
+            if trial.closed:
+                break
     segments, files = _files(request, trial)
     ledger.enter("bound")
     bound = _bound(plan, trial.scored)

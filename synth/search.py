@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from statistics import fmean
@@ -162,18 +163,25 @@ class Search:
             pass
         return self.scored
 
-    def waves(self) -> Iterator[list[Scored]]:
+    def waves(self) -> Generator[list[Scored], None, None]:
         """After each wave of the plan all that was found so far, in a fixed order; what an earlier wave found keeps its place.
 
-        Where time runs out there are no more waves, and at least one candidate is solved.
+        Where time runs out there are no more waves, and at least one candidate is solved. Where the first hardly ever has an answer that
+        ends the search, later ones are begun while it is looked at.
         """
         tried = 0
-        for planned in self.plan.waves:
-            self._carry_out(self._hopeful(planned), tried)
-            tried += len(planned)
-            yield self.scored
-            if self.notes:
-                return
+        ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES
+        together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
+        for waves in together:
+            hopeful = [self._hopeful(planned) for planned in waves]
+            listed = [candidate for planned in hopeful for candidate in planned]
+            with closing(in_parallel(self._jobs(listed), _solved, self, listed, urgent=len(hopeful[0]))) as answers:
+                for planned in hopeful:
+                    self._carry_out(planned, answers, tried)
+                    tried += len(planned)
+                    yield self.scored
+                    if self.notes:
+                        return
 
     def _hopeful(self, planned: Sequence[Candidate]) -> list[Candidate]:
         """Without finer cuts of free roots where what an earlier wave made of these was far behind: they take longest, and gain
@@ -186,12 +194,11 @@ class Search:
         behind = taken.get(True, 0.0) > taken.get(False, math.inf) * _FAR_BEHIND
         return [each for each in planned if not (behind and each.strategy == JOINT)]
 
-    def _carry_out(self, planned: Sequence[Candidate], tried: int) -> None:
-        """Solve and score one wave, after so many candidates of earlier ones."""
+    def _carry_out(self, planned: Sequence[Candidate], answers: Iterator[_Answer], tried: int) -> None:
+        """Take one wave's answers, after so many candidates of earlier ones."""
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
-        answers = in_parallel(self._jobs(planned), _solved, self, planned)
         fewest = self.plan.fewest(planned)
         total = sum(map(len, self.plan.waves))
         for number, candidate in enumerate(planned):
@@ -210,7 +217,6 @@ class Search:
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
-        answers.close()
         self.scored = _merged([*self.scored, *scored])
         served = set[int]().union(*(entry.times_us for entry in self.scored))
         if left := [size for size in self.plan.sizes if size not in served]:
@@ -455,7 +461,11 @@ def _merged(scored: Sequence[Scored]) -> list[Scored]:
     return list(merged.values())
 
 
-def _solved(search: Search, candidate: Candidate) -> tuple[list[Scored], dict[str, float]]:
+#: What a candidate came to, and the seconds that its stages took.
+_Answer = tuple[list[Scored], dict[str, float]]
+
+
+def _solved(search: Search, candidate: Candidate) -> _Answer:
     """One candidate solved and scored, with the seconds that its stages took: in whichever process."""
     ledger = Ledger()
     here = replace(search, ledger=ledger)

@@ -16,6 +16,10 @@ State = TypeVar("State")
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
+#: How far tasks that nobody waits for give way: to a third of a core that another process wants as well.
+_NICENESS = 5
+
+_gives_way = False
 _begun_with: tuple[Callable[[Any, Any], Any], Any] | None = None
 
 
@@ -25,9 +29,17 @@ def available_cores() -> int:
 
 
 def in_parallel(
-    jobs: int, function: Callable[[State, Task], Answer], state: State, tasks: Sequence[Task]
+    jobs: int,
+    function: Callable[[State, Task], Answer],
+    state: State,
+    tasks: Sequence[Task],
+    *,
+    urgent: int | None = None,
 ) -> Generator[Answer, None, None]:
     """`function(state, task)` for every task, in order, on up to `jobs` processes.
+
+    Of the tasks so many are `urgent` (None: all). The others are done while the caller has not asked for their answers yet, too, and
+    leave cores to what the caller does meanwhile.
 
     Closing the generator early ends the workers. What a task raises is raised here, at its place. Answers have to be picklable.
     """
@@ -35,8 +47,9 @@ def in_parallel(
         yield from (function(state, task) for task in tasks)
         return
     context = multiprocessing.get_context("fork")
+    urgent = len(tasks) if urgent is None else urgent
     with context.Pool(min(jobs, len(tasks)), _begin, (function, state)) as pool:
-        yield from pool.imap(_do, tasks)
+        yield from pool.imap(_do, [(task, number >= urgent) for number, task in enumerate(tasks)])
 
 
 def _begin(function: Callable[[Any, Any], Any], state: Any) -> None:
@@ -47,7 +60,12 @@ def _begin(function: Callable[[Any, Any], Any], state: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _do(task: Any) -> Any:
+def _do(planned: tuple[Any, bool]) -> Any:
+    global _gives_way
     assert _begun_with is not None
+    task, gives_way = planned
+    if gives_way and not _gives_way:
+        os.nice(_NICENESS)  # for good: tasks come in their order, and all later ones give way, too
+        _gives_way = True
     function, state = _begun_with
     return function(state, task)

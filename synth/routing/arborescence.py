@@ -152,21 +152,19 @@ def _contract(
     reduced: Costs, component: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Costs]:
     """The cheapest edge between any two components: where it leaves, where it enters, and its price."""
-    size = len(reduced)
-    leave = np.empty((count, size), dtype=np.int64)
-    rows = np.empty((count, size))
-    for place in range(count):
-        members = np.flatnonzero(component == place)
-        pick = np.argmin(reduced[members], axis=0)
-        leave[place] = members[pick]
-        rows[place] = reduced[leave[place], np.arange(size)]
-    enter_at = np.empty((count, count), dtype=np.int64)
-    contracted = np.empty((count, count))
-    for place in range(count):
-        members = np.flatnonzero(component == place)
-        pick = members[np.argmin(rows[:, members], axis=1)]
-        enter_at[:, place] = pick
-        contracted[:, place] = rows[np.arange(count), pick]
-    enter_from = leave[np.arange(count)[:, None], enter_at]
+    order = np.argsort(component, kind="stable")
+    starts = np.searchsorted(component[order], np.arange(count))
+    leave, rows = _first_least(reduced, order, starts)
+    enter_at, contracted = _first_least(rows.T, order, starts)
+    enter_from = leave[np.arange(count)[:, None], enter_at.T]
     np.fill_diagonal(contracted, np.inf)
-    return enter_from, enter_at, contracted
+    return enter_from, enter_at.T, contracted.T
+
+
+def _first_least(values: Costs, order: NDArray[np.int64], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], Costs]:
+    """By group of rows, each from its `starts` in `order`, what is least in every column, and the first row that holds it."""
+    grouped = values[order]
+    least: Costs = np.minimum.reduceat(grouped, starts, axis=0)
+    held = grouped == np.repeat(least, np.diff(starts, append=len(order)), axis=0)
+    first: NDArray[np.int64] = np.minimum.reduceat(np.where(held, order[:, None], len(order)), starts, axis=0)
+    return first, least
