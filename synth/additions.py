@@ -49,7 +49,9 @@ class Additions:
     def _free_us(self, message: Message) -> float:
         rank, free_us = self._rank(message), 0.0
         for chunk in message.chunks:
-            free_us = max(free_us, self._until_us.get((rank, chunk), 0.0))
+            until_us = self._until_us.get((rank, chunk), 0.0)
+            if until_us > free_us:
+                free_us = until_us
         return free_us
 
     def _added_us(self, message: Message) -> float:

@@ -62,21 +62,16 @@ class Schedule:
         return tuple(Transfer(chunk, send.path, send.reduce) for send in self.sends for chunk in send.chunks)
 
 
-class Ends(NamedTuple):
-    """Where a message of `chunks` comes from and goes to: ranks, which may know the chunks under other ids (`arriving`)."""
-
-    src: int
-    chunks: tuple[int, ...]
-    dst: int
-    arriving: tuple[int, ...]
-    reduce: bool
+#: Where a message comes from and goes to: (rank, chunks, rank, chunks as that rank knows them, whether it is a contribution). A
+#: plain tuple, as one is made for every message of every order that is tried.
+Ends = tuple[int, tuple[int, ...], int, tuple[int, ...], bool]
 
 
 def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[set[int]]:
     """For each message the places of those that must have arrived before it starts (`causes_by_ends`)."""
-    paths = [(path.src, path.dst) for path in instance.paths]
+    ends = [(path.src, path.dst) for path in instance.paths]
     return causes_by_ends(
-        [Ends(paths[path][0], chunks, paths[path][1], chunks, reduce) for chunks, path, reduce, *_ in messages]
+        [(ends[path][0], chunks, ends[path][1], chunks, reduce) for chunks, path, reduce, *_ in messages]
     )
 
 
@@ -97,7 +92,8 @@ def causes_by_ends(messages: Sequence[Ends]) -> list[set[int]]:
         before = set[int]()
         for chunk in chunks:
             key = chunk, src
-            if brought := (not reduce and copies.get(key)) or reduces.get(key):
+            brought = reduces.get(key) if reduce else copies.get(key) or reduces.get(key)
+            if brought:
                 before.update(brought)
         result.append(before)
     return result

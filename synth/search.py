@@ -166,8 +166,8 @@ class Search:
     def waves(self) -> Generator[list[Scored], None, None]:
         """After each wave of the plan all that was found so far, in a fixed order; what an earlier wave found keeps its place.
 
-        Where time runs out there are no more waves, and at least one candidate is solved. Where the first hardly ever has an answer that
-        ends the search, later ones are begun while it is looked at.
+        Where time runs out there are no more waves, and at least one candidate is solved. Where the first wave hardly ever ends the
+        search, later ones are begun while it is looked at.
         """
         tried = 0
         ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES

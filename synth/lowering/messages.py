@@ -46,4 +46,4 @@ class Message(NamedTuple):
     @property
     def ends(self) -> Ends:
         """What decides which messages have to be there before it."""
-        return Ends(self.sent.rank, self.sent.chunks, self.received.rank, self.received.chunks, self.reduce)
+        return self.sent.rank, self.sent.chunks, self.received.rank, self.received.chunks, self.reduce

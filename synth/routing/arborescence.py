@@ -152,19 +152,21 @@ def _contract(
     reduced: Costs, component: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Costs]:
     """The cheapest edge between any two components: where it leaves, where it enters, and its price."""
-    order = np.argsort(component, kind="stable")
-    starts = np.searchsorted(component[order], np.arange(count))
-    leave, rows = _first_least(reduced, order, starts)
-    enter_at, contracted = _first_least(rows.T, order, starts)
+    order, sizes = np.argsort(component, kind="stable"), np.bincount(component, minlength=count)
+    leave, rows = _first_least(reduced, order, sizes)
+    enter_at, contracted = _first_least(rows.T, order, sizes)
     enter_from = leave[np.arange(count)[:, None], enter_at.T]
     np.fill_diagonal(contracted, np.inf)
     return enter_from, enter_at.T, contracted.T
 
 
-def _first_least(values: Costs, order: NDArray[np.int64], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], Costs]:
-    """By group of rows, each from its `starts` in `order`, what is least in every column, and the first row that holds it."""
+def _first_least(values: Costs, order: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Costs]:
+    """By group of rows, of which each has so many of those in `order`: what is least in every column, and the first row that holds
+    it.
+    """
+    starts = sizes.cumsum() - sizes
     grouped = values[order]
     least: Costs = np.minimum.reduceat(grouped, starts, axis=0)
-    held = grouped == np.repeat(least, np.diff(starts, append=len(order)), axis=0)
+    held = grouped == least.repeat(sizes, axis=0)
     first: NDArray[np.int64] = np.minimum.reduceat(np.where(held, order[:, None], len(order)), starts, axis=0)
     return first, least

@@ -7,7 +7,7 @@ to links of unequal speed: a chunk is not sent over a slow path to where a faste
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,29 @@ class _Tables:
 
     wanted: Bools
     passing: Bools
-    """Ranks that do not want a chunk of several destinations, but may pass it on; its source counts as one, which has it."""
+    """Ranks that do not want a chunk of several destinations, but may get it to pass it on."""
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     """The destination of a demand with just one, else -1."""
     distance_us: Floats
     latency_us: Floats
     busy_us: list[tuple[float, ...]]
-    paths_on: list[list[int]]
+    paths_on: list[NDArray[np.int64]]
+    has_relays: list[bool]
+    """By rank whether it may pass on what it does not want."""
+    _useful: dict[tuple[int, int], Bools] = field(default_factory=dict)
+
+    def target_from(self, dst: int) -> NDArray[np.int64]:
+        """The destination of every demand, `dst` itself of those with several."""
+        return np.where(self.target >= 0, self.target, dst)
+
+    def useful(self, src: int, dst: int) -> Bools:
+        """The demands that a path from `src` to `dst` helps: those that end there, or come nearer to their one destination."""
+        if (src, dst) not in self._useful:
+            target = self.target_from(dst)
+            closer = self.distance_us[dst, target] < self.distance_us[src, target] - _SAME_MOMENT_US
+            self._useful[src, dst] = np.where(self.target >= 0, closer, self.wanted[:, dst])
+        return self._useful[src, dst]
 
     @classmethod
     def of(cls, instance: Instance) -> _Tables:
@@ -77,15 +92,19 @@ class _Tables:
         for path in instance.paths:
             for link in path.links:
                 paths_on[link].append(path.index)
+        source = np.array([demand.source for demand in instance.demands], dtype=np.int64)
+        passing = (target < 0)[:, None] & ~wanted
+        passing[np.arange(len(source)), source] = False
         return cls(
             wanted=wanted,
-            passing=(target < 0)[:, None] & ~wanted,
-            source=np.array([demand.source for demand in instance.demands], dtype=np.int64),
+            passing=passing,
+            source=source,
             target=target,
             distance_us=distances(ranks, instance.paths, latency.tolist()),
             latency_us=latency,
             busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],
-            paths_on=paths_on,
+            paths_on=[np.array(paths, dtype=np.int64) for paths in paths_on],
+            has_relays=[bool(column.any()) for column in passing.T],
         )
 
 
@@ -99,14 +118,17 @@ class _Run:
         rows, ranks = tables.wanted.shape
         self.noise: Floats = rng.random((rows, ranks))
         self.rng = rng
-        self.has: Bools = np.zeros((rows, ranks), dtype=np.bool_)
-        self.has[np.arange(rows), tables.source] = True
+        #: By rank what it has, and what nobody has sent there.
+        self.has: Bools = np.zeros((ranks, rows), dtype=np.bool_)
+        self.has[tables.source, np.arange(rows)] = True
+        self.unsent: Bools = ~self.has
         #: When a rank has a chunk or is known to get it; infinite while nobody has sent it there.
         self.at_us: Floats = np.full((rows, ranks), np.inf)
         self.at_us[np.arange(rows), tables.source] = 0.0
         self.single: Bools = tables.target >= 0
         self.missing = int(tables.wanted.sum())
-        self.free_us = [0.0] * len(instance.topology.links)
+        #: By path when all its links are free.
+        self.free_us: Floats = np.zeros(len(instance.paths))
         self.events: list[tuple[float, int, int]] = []
         self.sends: list[Send] = []
 
@@ -116,7 +138,7 @@ class _Run:
         now = 0.0
         while self.missing:
             order = self.rng.permutation(sorted(touched))
-            for path in order.tolist():
+            for path in order[self.free_us[order] <= now + _SAME_MOMENT_US].tolist():
                 self._start_if_free(path, now)
             if not self.events and self.missing:
                 raise CheckError("greedy", "nothing can move although chunks are missing")
@@ -132,43 +154,43 @@ class _Run:
             time_us, row, which = heapq.heappop(self.events)
             now = max(now, time_us)
             if row < 0:
-                touched.update(self.tables.paths_on[which])
+                touched.update(self.tables.paths_on[which].tolist())
             else:
-                self.has[row, which] = True
+                self.has[which, row] = True
                 touched.update(path.index for path in self.instance.outgoing[which])
         return now, touched
 
     def _start_if_free(self, index: int, now: float) -> None:
-        path = self.instance.paths[index]
-        if any(self.free_us[link] > now + _SAME_MOMENT_US for link in path.links):
+        if self.free_us[index] > now + _SAME_MOMENT_US:
             return
+        path = self.instance.paths[index]
         row = self._pick(path.src, path.dst, index, now)
         if row is None:
             return
         for link, busy_us in zip(path.links, self.tables.busy_us[index], strict=True):
-            self.free_us[link] = now + busy_us
+            sharing = self.tables.paths_on[link]
+            self.free_us[sharing] = np.maximum(self.free_us[sharing], now + busy_us)
             heapq.heappush(self.events, (now + busy_us, -1, link))
         arrive = now + float(self.tables.latency_us[index])
         heapq.heappush(self.events, (arrive, row, path.dst))
         self.at_us[row, path.dst] = arrive
+        self.unsent[path.dst, row] = False
         if self.single[row]:
             # A chunk with one destination moves: nobody else sends it on.
-            self.has[row, path.src] = False
+            self.has[path.src, row] = False
         self.missing -= int(self.tables.wanted[row, path.dst])
         self.sends.append(Send((self.instance.demands[row].chunk,), index, False, now, arrive))
 
     def _pick(self, src: int, dst: int, path: int, now: float) -> int | None:
         """The demand that the path carries next: of those that help, the rarest chunk, or the one with the longest way to go."""
         tables = self.tables
-        open_rows = self.has[:, src] & np.isinf(self.at_us[:, dst])
-        target = np.where(self.single, tables.target, dst)
-        closer = tables.distance_us[dst, target] < tables.distance_us[src, target] - _SAME_MOMENT_US
-        helped = open_rows & np.where(self.single, closer, tables.wanted[:, dst])
-        relayed = open_rows & tables.passing[:, dst]
+        open_rows = self.has[src] & self.unsent[dst]
+        helped = open_rows & tables.useful(src, dst)
+        relayed = open_rows & tables.passing[:, dst] if tables.has_relays[dst] else np.zeros(0, dtype=np.bool_)
         relays = bool(relayed.any())
         if relays:
             helped[relayed] = self._nearer(np.flatnonzero(relayed), dst)
-        rows = np.flatnonzero(helped)
+        rows = helped.nonzero()[0]
         if len(rows) == 0:
             return None
         latency = float(tables.latency_us[path])
@@ -177,7 +199,7 @@ class _Run:
             if len(rows) == 0:
                 return None
         rarity = np.isfinite(self.at_us[rows]).sum(axis=1)
-        to_go = tables.distance_us[dst, target[rows]]
+        to_go = tables.distance_us[dst, tables.target_from(dst)[rows]]
         if relays:
             # What a relay gets may serve nobody in the end: what somebody wants goes first.
             rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)

@@ -151,12 +151,22 @@ def test_waves_hold_every_candidate_once_and_others_algorithms_first() -> None:
     assert len(Plan(whole, plan.paths).waves) == 1
 
 
-def test_later_waves_keep_the_places_of_earlier_ones() -> None:
-    job = request(ring(4), "allreduce", 256 * MB, objective="time")
+@pytest.mark.parametrize("size", [4 * MB, 256 * MB])
+def test_later_waves_keep_the_places_of_earlier_ones(size: int) -> None:
+    job = request(ring(4), "allreduce", size, objective="time")
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
     one, two = (list(scored) for scored in search.waves())
     assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
     assert len(two) > len(one)
+
+
+def test_waves_that_are_begun_ahead_find_what_one_process_finds() -> None:
+    job = request(full(6), "allreduce", 16 * MB, objective="time")
+    plans = [Plan(replace(job, jobs=jobs), find_paths(job.topology)) for jobs in (1, 2)]
+    alone, spread = (Search(plan, Ledger(), lambda _: None).run() for plan in plans)
+    assert [(each.candidate, each.protocol, each.times_us) for each in spread] == [
+        (each.candidate, each.protocol, each.times_us) for each in alone
+    ]
 
 
 @pytest.mark.parametrize(("behind", "kept"), [(1.0, True), (1.09, True), (1.2, False)])
