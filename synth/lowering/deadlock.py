@@ -101,9 +101,10 @@ def find_splits(
 ) -> frozenset[Owner] | None:
     """Threadblocks whose receives and sends must be parted so that nothing waits in a circle; empty where nothing does.
 
-    A connection holds `capacity` transfers of so many `chunks` or, of smaller buffers, of more. One of every circle is named, the
-    first that both receives and sends; None where a circle has no such threadblock. With `turns`, `programs` and `waits` are
-    those of the first box, which stands for all: they come equally far.
+    A connection holds `capacity` transfers of so many `chunks` (0: a chunk takes several). Of smaller buffers they hold more, which
+    is never worse (docs/formulation.md, section 9). One of every circle is named, the first that both receives and sends; None
+    where a circle has no such threadblock. With `turns`, `programs` and `waits` are those of the first box, which stands for
+    all: they come equally far.
     """
     turns = turns or Turns(len(programs), len(programs))
     blocks = {Owner(rank, lane): ops for rank, program in enumerate(programs) for lane, ops in program.items()}
@@ -113,10 +114,8 @@ def find_splits(
         )
         for rank, lane in blocks
     }
-    for each in _transfer_sizes(blocks, chunks):
-        if stuck := _Run(capacity, blocks, ends, each).run():
-            break
-    else:
+    stuck = _Run(capacity, blocks, ends, max(1, chunks)).run()
+    if not stuck:
         return frozenset()
     home = {(owner.rank, op.position): owner for owner, ops in blocks.items() for op in ops}
     senders = {ends[owner].outbound: owner for owner in blocks if owner.lane.send >= 0}
@@ -134,16 +133,6 @@ def find_splits(
             return None
         splits.add(min(joint))
     return frozenset(splits)
-
-
-def _transfer_sizes(blocks: dict[Owner, list[Operation]], fewest: int) -> list[int]:
-    """Chunks of a transfer that decide, from the fewest there may be: one, as everywhere; else all that cut some step otherwise."""
-    counts = sorted({operation.count for operations in blocks.values() for operation in operations})
-    if fewest <= 1:
-        return [1]
-    most = max(counts, default=1)
-    cuts = {tuple(-(-count // each) for count in counts): each for each in range(most, min(fewest, most) - 1, -1)}
-    return sorted(cuts.values())
 
 
 def _circles(awaited: dict[Owner, Owner]) -> Iterable[list[Owner]]:
