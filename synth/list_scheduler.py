@@ -286,7 +286,6 @@ class _Run:
         """(occupancy of each link, latency) of the message, in us."""
         key = (message.path, len(message.chunks))
         if key not in self.costs:
-            path = self.instance.paths[message.path]
             size = len(message.chunks) * self.instance.chunk_bytes
-            self.costs[key] = (path.busy_us(size), path.latency_us(size))
+            self.costs[key] = self.instance.paths[message.path].costs_us(size)
         return self.costs[key]

@@ -64,11 +64,16 @@ class Path:
 
     def busy_us(self, message_bytes: float) -> tuple[float, ...]:
         """How long a message occupies each link of the path, in the order of `links`."""
-        return tuple(gap + message_bytes * per_byte for gap, per_byte in self.occupancy)
+        return tuple([gap + message_bytes * per_byte for gap, per_byte in self.occupancy])
 
     def latency_us(self, message_bytes: float) -> float:
         """From the start of a message to its arrival: every alpha once, and the slowest link's occupancy (cut-through)."""
-        return self.alpha_us + max(*self.busy_us(message_bytes), message_bytes * self.message_us_per_byte)
+        return self.costs_us(message_bytes)[1]
+
+    def costs_us(self, message_bytes: float) -> tuple[tuple[float, ...], float]:
+        """`busy_us` and `latency_us` of a message."""
+        busy_us = self.busy_us(message_bytes)
+        return busy_us, self.alpha_us + max(*busy_us, message_bytes * self.message_us_per_byte)
 
 
 Pairs = dict[tuple[int, int], list[tuple[int, ...]]]

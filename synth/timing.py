@@ -83,9 +83,9 @@ class _Costs(dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]])
 
     def __missing__(self, key: tuple[int, int]) -> tuple[tuple[tuple[int, float], ...], float]:
         path = self.instance.paths[key[0]]
-        size = key[1] * self.instance.chunk_bytes
-        self[key] = tuple(zip(path.links, path.busy_us(size), strict=True)), path.latency_us(size)
-        return self[key]
+        busy_us, latency_us = path.costs_us(key[1] * self.instance.chunk_bytes)
+        costs = self[key] = tuple(zip(path.links, busy_us, strict=True)), latency_us
+        return costs
 
 
 def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:

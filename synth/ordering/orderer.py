@@ -94,7 +94,8 @@ def _places(name: str, facts: tuple[Facts, ...]) -> list[int]:
 
 def _facts(instance: Instance, work: Work, busiest_us: float) -> tuple[Facts, ...]:
     """What the sort keys look at, for every message of one chunk; `busiest_us` is the load of the busiest link."""
-    latency = [instance.paths[message.path].latency_us(instance.chunk_bytes) for message in work.messages]
+    by_path = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
+    latency = [by_path[message.path] for message in work.messages]
     order = work.causal_order()
     so_far = [0.0] * len(latency)
     for index in order:

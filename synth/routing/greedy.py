@@ -138,8 +138,10 @@ class _Run:
         now = 0.0
         while self.missing:
             order = self.rng.permutation(sorted(touched))
+            taken: set[int] = set()
             for path in order[self.free_us[order] <= now + _SAME_MOMENT_US].tolist():
-                self._start_if_free(path, now)
+                if taken.isdisjoint(self.instance.paths[path].links):
+                    taken.update(self._start(path, now))
             if not self.events and self.missing:
                 raise CheckError("greedy", "nothing can move although chunks are missing")
             if self.events:
@@ -160,14 +162,14 @@ class _Run:
                 touched.update(path.index for path in self.instance.outgoing[which])
         return now, touched
 
-    def _start_if_free(self, index: int, now: float) -> None:
-        if self.free_us[index] > now + _SAME_MOMENT_US:
-            return
+    def _start(self, index: int, now: float) -> list[int]:
+        """Send over a free path what it carries next, if anything; the links that are taken then."""
         path = self.instance.paths[index]
         row = self._pick(path.src, path.dst, index, now)
         if row is None:
-            return
-        for link, busy_us in zip(path.links, self.tables.busy_us[index], strict=True):
+            return []
+        busy = self.tables.busy_us[index]
+        for link, busy_us in zip(path.links, busy, strict=True):
             sharing = self.tables.paths_on[link]
             self.free_us[sharing] = np.maximum(self.free_us[sharing], now + busy_us)
             heapq.heappush(self.events, (now + busy_us, -1, link))
@@ -180,6 +182,7 @@ class _Run:
             self.has[path.src, row] = False
         self.missing -= int(self.tables.wanted[row, path.dst])
         self.sends.append(Send((self.instance.demands[row].chunk,), index, False, now, arrive))
+        return [link for link, busy_us in zip(path.links, busy, strict=True) if busy_us > _SAME_MOMENT_US]
 
     def _pick(self, src: int, dst: int, path: int, now: float) -> int | None:
         """The demand that the path carries next: of those that help, the rarest chunk, or the one with the longest way to go."""
