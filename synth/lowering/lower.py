@@ -325,7 +325,7 @@ def _assign_threadblocks(
     none_yet: list[Waits] = [{} for _ in operations]
     while stale:
         for rank in sorted(stale):
-            pairing = Pairing(forwards[rank], capacity, pack, apart)
+            pairing = Pairing(forwards[rank], capacity, turns.ranks, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
         few_enough = max(map(len, programs)) <= most
         if not few_enough or _unreadable(options.limits, turns, programs, none_yet, options.instances):

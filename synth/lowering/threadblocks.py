@@ -35,6 +35,8 @@ class Pairing:
     forwards: Forwards
     capacity: int
     """transfers that a connection holds"""
+    ranks: int
+    """of the whole machine"""
     pack: bool = False
     """whether lanes that forward nothing are joined too, to save threadblocks"""
     apart: frozenset[Owner] = frozenset()
@@ -54,16 +56,30 @@ def build_programs(operations: list[Operation], pairing: Pairing) -> Program:
 
 
 def _join_lanes(single: Program, pairing: Pairing) -> dict[Lane, Lane]:
-    """For every one-way lane, the threadblock that it becomes part of."""
+    """For every one-way lane, the threadblock that it becomes part of.
+
+    With `pack`, where most pairs are as good as others, peers are counted from the rank on: ranks that do the same pair alike.
+    """
     joined = {lane: lane for lane in single}
+    rank = next((operations[0].rank for operations in single.values()), 0)
+    first = rank if pairing.pack else 0
     for channel in sorted({lane.channel for lane in single}):
-        recvs = sorted(lane for lane in single if lane.channel == channel and lane.recv >= 0)
-        sends = sorted(lane for lane in single if lane.channel == channel and lane.send >= 0)
+        lanes = [lane for lane in single if lane.channel == channel]
+        recvs = sorted(filter(_receives, lanes), key=lambda lane: (lane.recv - first) % pairing.ranks)
+        sends = sorted(filter(_sends, lanes), key=lambda lane: (lane.send - first) % pairing.ranks)
         for recv, send in _match(single, recvs, sends, pairing):
             pair = recv._replace(send=send.send)
-            if Owner(single[recv][0].rank, pair) not in pairing.apart:
+            if Owner(rank, pair) not in pairing.apart:
                 joined[recv] = joined[send] = pair
     return joined
+
+
+def _receives(lane: Lane) -> bool:
+    return lane.recv >= 0
+
+
+def _sends(lane: Lane) -> bool:
+    return lane.send >= 0
 
 
 def _match(single: Program, recvs: list[Lane], sends: list[Lane], pairing: Pairing) -> list[tuple[Lane, Lane]]:

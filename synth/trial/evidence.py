@@ -321,8 +321,8 @@ class Evidence:
         return self._efforts[position]
 
     def alike(self, position: int) -> int:
-        """How many boxes a candidate was made for one of: what all of them do is simulated for one, unless receives and sends have
-        to share threadblocks, which every rank pairs by the numbers of its peers.
+        """How many boxes a candidate was made for one of: what all of them do is simulated for one. It counts as the whole where
+        receives and sends have to share threadblocks: so many messages share links then that one box is as much work.
         """
         solution = self.scored[position].solution
         if solution.folded is None:

@@ -12,7 +12,8 @@ from synth.baselines import BaselineOptions, build
 from synth.candidates import LARGE_VIEW, Candidate
 from synth.collective import CollectiveName
 from synth.constants import Constants
-from synth.lowering import LoweringOptions
+from synth.ir import Message
+from synth.lowering import LoweringOptions, lower
 from synth.paths import find_paths
 from synth.plan import Plan
 from synth.search import Ledger, Search
@@ -20,9 +21,10 @@ from synth.simulate import Simulator
 from synth.simulate.alike import Alike, one_box
 from synth.simulate.program import Code, Compiler
 from synth.simulate.routes import paths_by_pair, routes_of
+from synth.timing import retime
 from synth.topology import Topology
 from synth.verify import verify_algo
-from tests.graphs import full, line, ring, star, two_boxes
+from tests.graphs import full, instance_of, line, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -46,6 +48,21 @@ def whole_us(algo: Algo, topology: Topology, size: int) -> float:
     """The time of a run of all ranks, tile by tile: that of its trace."""
     launch_us = Constants.for_topology(topology).of(algo.proto).launch_us
     return launch_us + max(activity.end_us for activity in Simulator(algo, topology).trace(size).activities)
+
+
+@pytest.mark.parametrize("threadblocks", [13, 6])
+def test_receives_and_sends_that_share_threadblocks_do_so_alike_at_all_ranks(threadblocks: int) -> None:
+    topology = full(6)
+    instance = instance_of(topology, "alltoall")
+    over = {(path.src, path.dst): path.index for path in instance.paths}
+    messages = [Message((each.chunk,), over[each.source, min(each.dests)], False) for each in instance.demands]
+    options = LoweringOptions(max_threadblocks=threadblocks, reuses_scratch=False)
+    algo = lower(instance, retime(instance, messages), options)
+    verify_algo(algo, instance.collective)
+    assert len(algo.gpus[0].threadblocks) == min(threadblocks, 11)
+    alike = found(algo, topology)
+    assert alike is not None
+    assert {block.rank for block in alike.code.blocks} == {0}
 
 
 @pytest.mark.parametrize(
