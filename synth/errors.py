@@ -40,6 +40,10 @@ class NoAnswerError(SynthError):
     """No algorithm exists for this input (a rank that nothing reaches, limits too tight): relax what the message names."""
 
 
+class EffortError(SynthError):
+    """Something turned out to be more work than the caller allows: allow more, or do without."""
+
+
 class UsageError(SynthError):
     """The command line itself is off; see `--help`."""
 

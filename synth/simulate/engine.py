@@ -8,11 +8,13 @@ inputs give equal runs. Runs over many equal tiles are cut short once they repea
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from synth.constants import ProtocolConstants
+from synth.errors import EffortError
 from synth.simulate.cycle import Cycle
 from synth.simulate.fluid import Fluid
 from synth.simulate.hang import explain_hang
@@ -45,7 +47,8 @@ class Activity(NamedTuple):
 class Engine:
     """One run of a program. `run` gives the time of the last operation.
 
-    `trace` keeps up to so many `activities` and ends the run there (`cut`); `full` simulates every tile one by one.
+    `trace` keeps up to so many `activities` and ends the run there (`cut`); `full` simulates every tile one by one; `most_touched`
+    is how often flows may get new rates, all together.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class Engine:
         *,
         trace: int = 0,
         full: bool = False,
+        most_touched: int | None = None,
     ) -> None:
         self.program = program
+        self.most_touched = math.inf if most_touched is None else most_touched
         self.step_us = constants.step_us
         blocks, size, links = program.blocks, len(program.blocks), len(program.connections)
         #: By threadblock where it is: the tile, the operation and the slice of that tile, the operations that are done in all.
@@ -109,7 +114,11 @@ class Engine:
         self.credit = [routes[block.recv].credit_us for block in blocks]
 
     def run(self) -> float:
-        """Microseconds until everything is done. Raises NoAnswerError, saying who waits for what, where nothing can go on."""
+        """Microseconds until everything is done.
+
+        Raises NoAnswerError, saying who waits for what, where nothing can go on; EffortError where so many flows share links that
+        `most_touched` does not do.
+        """
         for block in range(len(self.program.blocks)):
             self._go(block)
         self._settle()
@@ -128,6 +137,10 @@ class Engine:
                     break
                 _, number, block = heappop(events)
             self._settle()
+            if self.fluid.touched > self.most_touched:
+                raise EffortError(
+                    f"simulation: {self.fluid.touched} new rates up to {self.now:.1f} us, {self.most_touched} allowed"
+                )
             if self.cycle is not None and self.cycle.due:
                 self.cycle.look(self)
         if not self.cut:

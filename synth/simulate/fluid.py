@@ -43,6 +43,8 @@ class Fluid:
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
         self._known: dict[frozenset[int], dict[int, float]] = {}
+        #: How many flows had their rates set because others' changed, counted each time: most of what a crowded run costs.
+        self.touched = 0
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
@@ -87,6 +89,7 @@ class Fluid:
             return changed
         if self._contended:
             rates = self._rates(*self._coupled(self._dirty))
+            self.touched += len(rates)
             self._contended = False
         else:
             rates = {flow: self.limit[flow] for flow in reversed(self._dirty)}

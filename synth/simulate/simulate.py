@@ -32,8 +32,8 @@ class Simulator:
     """An algorithm on a topology; call it with a size. `full` simulates every tile, however many there are.
 
     `constants` are those of the topology's GPUs where left out. `paths` are those of the topology, for callers that simulate many
-    algorithms on one machine (`paths_by_pair`); found where left out. Raises InputError (ngpus) where the topology has another
-    number of GPUs.
+    algorithms on one machine (`paths_by_pair`); found where left out. `most_touched` bounds a run's work, as in `Engine`. Raises
+    InputError (ngpus) where the topology has another number of GPUs.
     """
 
     algo: Algo
@@ -41,6 +41,7 @@ class Simulator:
     constants: Constants | None = None
     full: bool = False
     paths: Paths | None = None
+    most_touched: int | None = None
 
     def __post_init__(self) -> None:
         if self.algo.ngpus != self.topology.num_ranks:
@@ -50,8 +51,8 @@ class Simulator:
     def time_us(self, buffer_bytes: int) -> float:
         """Microseconds from the call to the last byte for a buffer of `buffer_bytes` as nccl-tests counts it.
 
-        Raises NoAnswerError where the algorithm hangs, InputError where the topology lacks a path that it uses or no run of it is
-        possible (`Compiler`).
+        Raises NoAnswerError where the algorithm hangs, EffortError where it is more work than allowed, InputError where the topology
+        lacks a path that it uses or no run of it is possible (`Compiler`).
         """
         return self._protocol.launch_us + self._engine(buffer_bytes).run()
 
@@ -78,7 +79,8 @@ class Simulator:
         run = self._to_run(program, whole=trace > 0)
         program = replace(program, blocks=run.code.blocks, connections=run.code.connections)
         capacity = [link.GBps * 1e3 / run.sharing for link in self.topology.links]
-        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full)
+        most = self.most_touched
+        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_touched=most)
 
     def _to_run(self, program: Program, *, whole: bool) -> Alike:
         """What is run of a program, found once for all sizes with the same threadblocks: all of it, or one instance, and of that one

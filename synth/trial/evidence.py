@@ -19,7 +19,7 @@ from synth.baselines import BASELINES
 from synth.candidates import LARGE_VIEW, direct
 from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
-from synth.errors import NoAnswerError
+from synth.errors import EffortError, NoAnswerError
 from synth.goal import Goal
 from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective, threadblocks_needed
 from synth.plan import Plan
@@ -35,6 +35,9 @@ from synth.workers import in_parallel
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
+#: How often flows may get new rates in a simulation, all together (a quarter of a minute): where thousands share links, each that
+#: ends is news for all of them.
+_MOST_TOUCHED = 6_000_000
 #: Messages count as work once for every so many GPUs: the more there are, the more share links.
 _USUAL_RANKS = 8
 #: A transfer costs this much in the making of a program, a message of it 1 in each simulation.
@@ -61,10 +64,13 @@ _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUC
 
 @dataclass(frozen=True)
 class _Found:
-    """What a process found of a contender: its program where that was not known, times at some sizes, and seconds by stage."""
+    """What a process found of a contender: its program where that was not known, times at some sizes, whether these are estimates
+    since simulating it was given up, and seconds by stage.
+    """
 
     algo: Algo | None
     times_us: dict[int, float]
+    given_up: bool
     seconds: dict[str, float]
 
 
@@ -97,6 +103,7 @@ class Evidence:
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
+        self._given_up: set[Contender] = set()
         self._efforts: dict[int, Effort] = {}
 
     @property
@@ -151,13 +158,21 @@ class Evidence:
         if size not in known:
             algo = self.algo(contender)
             self.ledger.enter("simulation")
-            if self.is_simulated(contender):
-                if contender not in self._simulators:
-                    self._simulators[contender] = Simulator(algo, self.request.topology, paths=self._paths)
-                known[size] = self._simulators[contender].time_us(size)
-            else:
+            try:
+                known[size] = self._simulated_us(contender, algo, size)
+            except EffortError:
+                self._given_up.add(contender)
                 known[size] = self.entry(contender).times_us[size]
         return known[size]
+
+    def _simulated_us(self, contender: Contender, algo: Algo, size: int) -> float:
+        """What the simulator says, if the program is small enough for it. Raises EffortError where it turns out not to be."""
+        if not self.is_simulated(contender):
+            return self.entry(contender).times_us[size]
+        if contender not in self._simulators:
+            topology = self.request.topology
+            self._simulators[contender] = Simulator(algo, topology, paths=self._paths, most_touched=_MOST_TOUCHED)
+        return self._simulators[contender].time_us(size)
 
     def taken_us(self, contender: Contender, size: int) -> float:
         """`time_us` where that is known; else on the line between the nearest sizes where it is."""
@@ -181,7 +196,9 @@ class Evidence:
 
     def is_simulated(self, contender: Contender) -> bool:
         """Whether the contender's program is small enough to be simulated: one box's share of it where all do the same."""
-        return self.may_be_simulated(contender.position, _steps(self.algo(contender)))
+        return contender not in self._given_up and self.may_be_simulated(
+            contender.position, _steps(self.algo(contender))
+        )
 
     def may_be_simulated(self, position: int, steps: int) -> bool:
         """Whether a program of the candidate with so many steps is small enough."""
@@ -294,6 +311,7 @@ class Evidence:
                 if found.algo is not None:
                     self._algos[contender] = found.algo
                 self._times.setdefault(contender, {}).update(found.times_us)
+                self._given_up.update([contender] if found.given_up else [])
                 self.ledger.add(found.seconds)
         answers.close()
 
@@ -380,7 +398,7 @@ def _simulated(evidence: Evidence, task: tuple[Contender, list[int]]) -> _Found 
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    return _Found(None if known else here.algo(contender), times, here.ledger.seconds)
+    return _Found(None if known else here.algo(contender), times, contender in here._given_up, here.ledger.seconds)
 
 
 def _steps(algo: Algo) -> int:

@@ -12,7 +12,7 @@ from msccl_xml.model import Algo, Gpu, Threadblock
 from synth.baselines import BaselineOptions, build
 from synth.bounds import ingress_bound
 from synth.collective import CollectiveName
-from synth.errors import InputError, NoAnswerError
+from synth.errors import EffortError, InputError, NoAnswerError
 from synth.inputs.load import load_topology
 from synth.paths import find_paths
 from synth.simulate import Simulator, paths_by_pair
@@ -269,6 +269,18 @@ def test_a_leap_takes_flows_in_flight_along() -> None:
     leap(engine, [5 for _ in blocks], 100.0)
     assert [engine.fluid.end_us(block) for block in blocks] == pytest.approx([end + 100.0 for end in ends])
     assert (engine.tile, engine.done) == ([5 for _ in blocks], [5 * engine.length[0] for _ in blocks])
+
+
+def test_a_run_ends_where_flows_get_more_new_rates_than_are_allowed() -> None:
+    topology = graphs.star(4)
+    algo = build("all-pairs", topology, CollectiveName.ALLTOALL, 1 << 20).algo
+    engine = Simulator(algo, topology)._engine(1 << 20)
+    engine.run()
+    assert engine.fluid.touched > 0
+    whole_us = Simulator(algo, topology).time_us(1 << 20)
+    assert Simulator(algo, topology, most_touched=engine.fluid.touched).time_us(1 << 20) == whole_us
+    with pytest.raises(EffortError, match=f"{engine.fluid.touched - 1} allowed"):
+        Simulator(algo, topology, most_touched=engine.fluid.touched - 1).time_us(1 << 20)
 
 
 def test_few_tiles_are_all_run() -> None:

@@ -208,6 +208,22 @@ def test_the_simulator_chooses_the_protocol(size: int, protocol: str) -> None:
     assert synthesize(request(ring(4), "allreduce", size)).files[0].protocol == protocol
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_too_much_to_simulate_is_estimated(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """On a star flows share links, so that rates change; given up at the first change, nothing is simulated to its end."""
+    monkeypatch.setattr("synth.trial.evidence._MOST_TOUCHED", 0)
+    monkeypatch.setattr("synth.trial.evidence._WORTH_A_PROCESS", 0)
+    job = replace(request(star(4), "alltoall", 16 * MB, objective="time"), jobs=jobs)
+    plan = Plan(job, find_paths(job.topology))
+    trial = Trial(plan, Ledger(), lambda _: None)
+    trial.look_at(Search(plan, Ledger(), lambda _: None).run())
+    (segment,) = trial.segments(4)
+    chosen = trial.contenders[segment.candidate]
+    assert not trial.is_simulated(chosen)
+    assert trial.simulated_us(chosen)[16 * MB] == trial.entry(chosen).times_us[16 * MB]
+    assert "too large to simulate" in synthesize(job).notes[0]
+
+
 def test_a_program_that_is_too_large_keeps_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synth.trial.evidence._MOST_STEPS", 3)
     told: list[Progress] = []
