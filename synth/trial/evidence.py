@@ -16,12 +16,12 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES
-from synth.candidates import LARGE_VIEW, direct
+from synth.candidates import LARGE_VIEW
 from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import EffortError, NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective, threadblocks_needed
+from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -339,17 +339,9 @@ class Evidence:
         return self._efforts[position]
 
     def alike(self, position: int) -> int:
-        """How many boxes a candidate was made for one of: what all of them do is simulated for one. It counts as the whole where
-        receives and sends have to share threadblocks: so many messages share links then that one box is as much work.
-        """
-        solution = self.scored[position].solution
-        if solution.folded is None:
-            return 1
-        if direct(solution.collective):
-            used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
-            if threadblocks_needed(solution.instance, used, joined=False) > self.request.threadblocks:
-                return 1
-        return solution.folded.boxes.count
+        """How many boxes a candidate was made for one of: what all of them do is simulated for one."""
+        folded = self.scored[position].solution.folded
+        return 1 if folded is None else folded.boxes.count
 
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it

@@ -429,14 +429,17 @@ def test_what_no_runtime_holds_on_more_threadblocks_is_tried_on_fewer(monkeypatc
     assert any(trial.entry(contender).candidate.in_rounds for contender in tried)
 
 
-@pytest.mark.parametrize(("threadblocks", "alike"), [(64, 2), (6, 1)])
-def test_boxes_whose_receives_and_sends_share_threadblocks_are_not_taken_for_alike(
-    threadblocks: int, alike: int
-) -> None:
-    """Three connections inside and one across each way: eight threadblocks."""
-    job = request(two_boxes(star(4), range(4)), "alltoall", GB, objective="time", max_threadblocks=threadblocks)
-    plan = Plan(job, find_paths(job.topology))
+@pytest.mark.parametrize("threadblocks", [64, 8])
+def test_boxes_whose_receives_and_sends_share_threadblocks_are_simulated_for_one(threadblocks: int) -> None:
+    """Seven connections each way and a copy: fifteen threadblocks where there is room, else eight."""
+    topology = two_boxes(full(4), range(4))
+    job = request(topology, "alltoall", GB, objective="time", max_threadblocks=threadblocks)
+    plan = Plan(job, find_paths(topology))
     trial = Trial(plan, Ledger(), lambda _: None)
     trial.look_at(Search(plan, Ledger(), lambda _: None).run())
     position = next(place for place, entry in enumerate(trial.scored) if entry.candidate.boxed)
-    assert trial.alike(position) == alike
+    assert trial.alike(position) == 2
+    algo = trial.algo(Contender(position))
+    assert algo.threadblocks == min(threadblocks, 15)
+    run = Simulator(algo, topology)._engine(GB).program
+    assert {block.rank for block in run.blocks} <= set(range(4))
