@@ -16,7 +16,7 @@ State = TypeVar("State")
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-#: How far tasks that nobody waits for give way: to a third of a core that another process wants as well.
+#: How far tasks that nobody waits for give way: to a quarter of a core that another process wants as well.
 _NICENESS = 5
 
 _gives_way = False
