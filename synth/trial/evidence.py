@@ -159,20 +159,19 @@ class Evidence:
             algo = self.algo(contender)
             self.ledger.enter("simulation")
             try:
-                known[size] = self._simulated_us(contender, algo, size)
+                if self.is_simulated(contender):
+                    known[size] = self._simulator(contender, algo).time_us(size)
             except EffortError:
                 self._given_up.add(contender)
+            if size not in known:
                 known[size] = self.entry(contender).times_us[size]
         return known[size]
 
-    def _simulated_us(self, contender: Contender, algo: Algo, size: int) -> float:
-        """What the simulator says, if the program is small enough for it. Raises EffortError where it turns out not to be."""
-        if not self.is_simulated(contender):
-            return self.entry(contender).times_us[size]
+    def _simulator(self, contender: Contender, algo: Algo) -> Simulator:
         if contender not in self._simulators:
             topology = self.request.topology
             self._simulators[contender] = Simulator(algo, topology, paths=self._paths, most_touched=_MOST_TOUCHED)
-        return self._simulators[contender].time_us(size)
+        return self._simulators[contender]
 
     def taken_us(self, contender: Contender, size: int) -> float:
         """`time_us` where that is known; else on the line between the nearest sizes where it is."""
@@ -311,7 +310,8 @@ class Evidence:
                 if found.algo is not None:
                     self._algos[contender] = found.algo
                 self._times.setdefault(contender, {}).update(found.times_us)
-                self._given_up.update([contender] if found.given_up else [])
+                if found.given_up:
+                    self._given_up.add(contender)
                 self.ledger.add(found.seconds)
         answers.close()
 
