@@ -17,6 +17,7 @@ from synth.interpreted import channels_needed
 from synth.ir import Schedule, Send
 from synth.lowering.messages import End, Message
 from synth.lowering.options import MAX_CHANNELS, LoweringOptions
+from synth.lowering.streams import Streams, find_streams, stream_channels
 
 
 def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
@@ -34,10 +35,17 @@ def channels_per_path(instance: Instance, schedule: Schedule, options: LoweringO
 
 @dataclass(frozen=True, slots=True)
 class ChannelMap:
-    """The channels of every path; instance j uses them shifted by j times `width` (emit.py)."""
+    """The channels of every path, or of every stream where these have their own; instance j uses them shifted by j times `width`
+    (emit.py).
+    """
 
     channels: dict[int, tuple[int, ...]]
     width: int
+    streams: Streams | None = None
+
+    def of(self, send: Send) -> tuple[int, ...]:
+        """The channels that a message may take."""
+        return self.channels[send.path if self.streams is None else self.streams.of[send.chunks[0]]]
 
 
 def map_channels(instance: Instance, parallel: dict[int, int], peers_per_channel: int) -> ChannelMap:
@@ -69,18 +77,20 @@ def _round_up(number: int, step: int) -> int:
 
 
 def deal_messages(
-    instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int]
+    instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int], *, pack: bool = False
 ) -> tuple[list[Message], int]:
     """One instance's messages in order of start, dealt to channels, and the channels that it uses.
 
     A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
     that a relay can receive and send in one threadblock. Raises NoAnswerError where there are not enough channels.
     """
-    numbering = map_channels(instance, parallel, options.limits.peers_per_channel)
+    numbering = None if pack else _map_streams(instance, schedule, options, parallel)
+    if numbering is None:
+        numbering = map_channels(instance, parallel, options.limits.peers_per_channel)
     if numbering.width * options.instances > MAX_CHANNELS:
         used = f"{options.instances} with {numbering.width} channels each"
         raise NoAnswerError(f"--instances: {used}, expected at most {MAX_CHANNELS} channels in all")
-    sends = _cut(schedule, parallel)
+    sends = _cut(schedule, parallel, numbering)
     chosen = _choose_channels(instance, sends, numbering)
     messages: list[Message] = []
     for send, channel in zip(sends, chosen, strict=True):
@@ -90,15 +100,33 @@ def deal_messages(
     return messages, numbering.width
 
 
-def _cut(schedule: Schedule, parallel: dict[int, int]) -> list[Send]:
+def _map_streams(
+    instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int]
+) -> ChannelMap | None:
+    """Channels for the schedule's streams; None where it has none, or more than fit so many times, or channels were asked for."""
+    if options.channels is not None:
+        return None
+    streams = find_streams(instance.paths, schedule.sends)
+    if streams is None:
+        return None
+    found = stream_channels(instance.paths, streams, parallel, options.limits.peers_per_channel)
+    if found is None:
+        return None
+    turn = math.lcm(*(instance.paths[path].variants for path in parallel))
+    width = _round_up(max(map(max, found)) + 1, turn)
+    return ChannelMap(dict(enumerate(found)), width, streams) if width * options.instances <= MAX_CHANNELS else None
+
+
+def _cut(schedule: Schedule, parallel: dict[int, int], numbering: ChannelMap) -> list[Send]:
     """The sends in order of start, those of one moment as the schedule has them, cut into parts where a path has more channels than
-    messages.
+    messages; and every message of a stream for all its channels, which carry the same then, each a part of it.
     """
     messages = Counter(send.path for send in schedule.sends)
     parts = []
     for send in schedule.sends:
         chunks = sorted(send.chunks)
-        count = min(len(chunks), math.ceil(parallel[send.path] / messages[send.path]))
+        wanted = len(numbering.of(send)) if numbering.streams else math.ceil(parallel[send.path] / messages[send.path])
+        count = min(len(chunks), wanted)
         ends = [len(chunks) * part // count for part in range(count + 1)]
         parts += [send._replace(chunks=tuple(chunks[first:end])) for first, end in pairwise(ends)]
     return sorted(parts, key=lambda send: send.start_us)
@@ -110,7 +138,7 @@ def _choose_channels(instance: Instance, sends: list[Send], numbering: ChannelMa
     chosen = []
     for send in sends:
         path = instance.paths[send.path]
-        channels = numbering.channels[send.path]
+        channels = numbering.of(send)
         lightest = min(channels, key=lambda channel: (loads[send.path, channel], channel))
         before = came_on.get((path.src, send.chunks[0]), -1)
         stay = before in channels and loads[send.path, before] < loads[send.path, lightest] + len(send.chunks)

@@ -1,9 +1,9 @@
 """Lowering: from a schedule to the program of every threadblock, an `Algo`.
 
-The order of things: channels for every path and message (channels.py), the first of boxes that do the same (turns.py), one
-global order of pushes and pops (order.py), a place for every chunk (storage.py; sums.py for runtimes without fused steps),
-operations (operations.py), threadblocks with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a check
-against deadlock that splits threadblocks where needed (deadlock.py), the document, turned for the other boxes (emit.py).
+The order of things: channels for every path and message (channels.py; streams.py for rings), the first of boxes that do the
+same (turns.py), one global order of pushes and pops (order.py), a place for every chunk (storage.py; sums.py for runtimes without
+fused steps), operations (operations.py), threadblocks with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a
+check against deadlock that splits threadblocks where needed (deadlock.py), the document, turned for the other boxes (emit.py).
 What does not fit the limits is tried again with other numbers of channels.
 """
 
@@ -271,7 +271,7 @@ def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
 def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft:
     """The whole program with the given channels, whatever limits it breaks; free of deadlock."""
     options = problem.options
-    messages, width = deal_messages(problem.instance, problem.schedule, options, parallel)
+    messages, width = deal_messages(problem.instance, problem.schedule, options, parallel, pack=pack)
     for turns, own in boxes_first(problem.instance.collective, messages):
         for order in _orders(own, turns, options.capacity):
             sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
