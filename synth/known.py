@@ -8,13 +8,14 @@ from synth.baselines import BASELINES, Machine, schedule
 from synth.candidates import MAX_TRANSFERS, transfers_of, with_count
 from synth.collective import Collective
 from synth.errors import NoAnswerError
+from synth.lowering.operations import MAX_COUNT
 from synth.solve import Solution
 from synth.timing import busiest_link_us
 
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
-_UNEVEN = (1.02, 1.035)
+_UNEVEN = (1.01, 1.02, 1.035)
 #: Transfers up to which rings are made: their chunks travel in a few messages.
-_MOST_OF_RINGS = 2 * MAX_TRANSFERS
+_MOST_OF_RINGS = 3 * MAX_TRANSFERS
 
 
 def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
@@ -37,13 +38,18 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
 
 
 def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[int]:
-    """The finest count that so many rings share about evenly, or as good as that, and that is not too fine; none where there is no
-    such. What is left over is a small part of its messages then, so that they stay on their channels.
+    """The coarsest count that so many rings share about evenly, or as good as that, whose messages are a step each; none where there
+    is no such.
     """
-    made = [count for count in counts if transfers_of(with_count(collective, count)) <= _MOST_OF_RINGS]
+    shares = {count: -(-count // rings) for count in counts}
+    made = [
+        count
+        for count, share in shares.items()
+        if share <= MAX_COUNT and transfers_of(with_count(collective, count)) <= _MOST_OF_RINGS
+    ]
     for most in _UNEVEN:
-        if even := [count for count in made if -(-count // rings) * rings <= count * most]:
-            return even[-1:]
+        if even := [count for count in made if shares[count] * rings <= count * most]:
+            return even[:1]
     return []
 
 

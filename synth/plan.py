@@ -58,7 +58,7 @@ _FIRST = 2
 #: and get worse.
 _MOST_PACKED_RANKS = 32
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
-_FINER_RINGS = 4
+_FINER_RINGS = 8
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
@@ -71,6 +71,8 @@ _EXCHANGES_CUT = 4
 _FEW_SLICES = 8
 _MOST_SLICES = 32
 _STEPS_OF_A_SLICE = 4
+#: Of others' algorithms those whose messages hold many chunks.
+_RINGS = frozenset({"ring"})
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -139,7 +141,7 @@ class Plan:
         turns = [*filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_size)))]
         ends = (by_size[0], by_size[-1])
         boxed = [each[0] for each in ends if each and (each[0].boxed or each[0].chained)]
-        return _once([*boxed, *self._known(sizes[-1]), *turns], apart=self.request.single_size)
+        return _once([*boxed, *self._known(sizes), *turns], apart=self.request.single_size)
 
     @cached_property
     def waves(self) -> tuple[tuple[Candidate, ...], ...]:
@@ -362,9 +364,10 @@ class Plan:
         here = Counter(box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
         return any(ranks < boxes.size for ranks in here.values())
 
-    def _known(self, size: int) -> list[Candidate]:
-        """What libraries would run: the same for every size, so solved once, and only where no sketch says what to use and all ranks
-        take part.
+    def _known(self, sizes: Sequence[int]) -> list[Candidate]:
+        """What libraries would run: the same for every size, so solved once, at the last of these, and only where no sketch says
+        what to use and all ranks take part. Rings are for buffers from the first of these up, whose chunks they can share evenly,
+        and made once for the largest and once for the others: there a message fills its connection, and threadblocks have to part.
         """
         request = self.request
         if (
@@ -374,12 +377,22 @@ class Plan:
             or (is_large(self.collective(1)) and self.boxes is not None)
         ):
             return []
-        counts = self._counts(request.min_bytes, 1 if request.collective in SHARED else _FINER_RINGS)
+        finer = 1 if request.collective in SHARED else _FINER_RINGS
+        everywhere, beyond = (self._counts(low, finer) for low in (request.min_bytes, sizes[0]))
         return [
             Candidate(name, count, size)
             for name in BASELINES
-            for count in known_counts(name, self.machine, self.collective(1), counts)
+            for count in known_counts(name, self.machine, self.collective(1), beyond if name in _RINGS else everywhere)
+            for size in (reversed(sizes[-2:]) if name in _RINGS else sizes[-1:])
         ]
+
+    def served(self, known: Candidate) -> tuple[int, ...]:
+        """The sizes that one of others' algorithms is for: all, of rings up to the one that it was solved at, and the largest ones
+        alone if it was solved at the last.
+        """
+        anchored = (0, *anchors(self.request.min_bytes, self.request.max_bytes))
+        above = anchored[-2] if known.strategy in _RINGS and known.anchor_bytes == anchored[-1] else 0
+        return tuple(size for size in self.sizes if above < size <= known.anchor_bytes)
 
     def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:
         """The coarsest cut, and the finest for which the program can still be solved to the end."""

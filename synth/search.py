@@ -236,7 +236,9 @@ class Search:
     def _worth_scoring(self, candidate: Candidate) -> Sequence[int]:
         """The sizes near the one that the candidate was solved at; all, where sizes did not matter to it."""
         anchor_bytes = candidate.anchor_bytes
-        if candidate.strategy in BASELINES or candidate.boxed:
+        if candidate.strategy in BASELINES:
+            return self.plan.served(candidate)
+        if candidate.boxed:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]
 
@@ -436,7 +438,7 @@ class Search:
         return divides(request.collective, request.topology.num_ranks, count * (request.instances or 1), size)
 
     def _protocols(self, candidate: Candidate) -> Sequence[str]:
-        anchor_bytes = self.request.min_bytes if candidate.strategy in BASELINES else candidate.anchor_bytes
+        anchor_bytes = self._worth_scoring(candidate)[0] if candidate.strategy in BASELINES else candidate.anchor_bytes
         if self.request.protocol is not None:
             return (self.request.protocol,)
         protocols = ["LL"] if anchor_bytes <= _LARGEST_LL_BYTES else []
@@ -451,12 +453,13 @@ class Search:
 
 def _merged(scored: Sequence[Scored]) -> list[Scored]:
     """The entries with those that came out the same, made for several sizes, as one: the first."""
-    merged: dict[tuple[int, str, tuple[Message, ...], tuple[Message, ...]], Scored] = {}
+    merged: dict[tuple[int, str, int, tuple[Message, ...], tuple[Message, ...]], Scored] = {}
     for entry in scored:
         timed, lowered = (
             tuple(messages_of(schedule)) for schedule in (entry.solution.schedule, entry.solution.lowered)
         )
-        key = entry.candidate.count, entry.protocol, timed, lowered
+        known_bytes = entry.candidate.anchor_bytes if entry.candidate.strategy in BASELINES else 0
+        key = entry.candidate.count, entry.protocol, known_bytes, timed, lowered
         merged[key] = merged[key].joined(entry) if key in merged else entry
     return list(merged.values())
 

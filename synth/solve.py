@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from msccl_xml.model import Algo
 from synth.boxes import Boxes
@@ -106,8 +107,13 @@ class Solution:
         return self.collective.chunk_bytes(size_bytes)
 
     def is_worth_parting(self, size_bytes: float, instances: int) -> bool:
-        """Whether so many instances, each with its part of every chunk of a buffer, have enough to move for more of them to gain."""
-        return self.chunk_bytes(size_bytes) >= _LEAST_PART_BYTES * instances
+        """Whether so many instances, each with its part of every message of a buffer, have enough to move for that to gain."""
+        return self.chunk_bytes(size_bytes) * self._fewest >= _LEAST_PART_BYTES * instances
+
+    @cached_property
+    def _fewest(self) -> int:
+        """Chunks of the message that has the fewest."""
+        return min((len(send.chunks) for send in self.lowered.sends), default=1)
 
     def program(self, options: LoweringOptions) -> Algo:
         """The program; NoAnswerError where it does not fit the limits."""

@@ -362,6 +362,11 @@ class Evidence:
         nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
+    def _most_bytes(self, contender: Contender) -> int:
+        """The largest buffer that a file of the contender is for: below the next size that it does not serve."""
+        served = max(self.entry(contender).times_us, default=self.request.max_bytes)
+        return next((size for size in self.sizes if size > served), self.request.max_bytes)
+
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
         in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
@@ -371,7 +376,7 @@ class Evidence:
             inplace=in_place,
             both_layouts=request.inplace is None,
             instances=contender.instances,
-            max_bytes=request.max_bytes,
+            max_bytes=self._most_bytes(contender),
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
             few_steps=self._has_few_steps(contender),

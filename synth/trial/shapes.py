@@ -39,7 +39,7 @@ _COARSE_KNOWN = 2
 _NEAR_RIVAL = 1.7
 #: On as many threadblocks as there are they come first; on fewer they may take half of that, and of LL, whose threadblocks are what
 #: is short, little less: so many times over they are tried if they take no longer than this, times the best.
-_FEWER_RIVALS = (((4, 8), 2.1), ((1, 2), 1.4))
+_FEWER_RIVALS = (((4, 8), 1.5), ((1, 2), 1.4))
 _FEWER_RIVALS_LL = 1.2
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
 _LISTED_OVER_BOXES = 2

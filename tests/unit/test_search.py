@@ -15,7 +15,7 @@ from synth.paths import find_paths
 from synth.plan import Plan
 from synth.protocols import under_protocol
 from synth.request import Progress, Request
-from synth.search import Clock, Ledger, Scored, Search
+from synth.search import Clock, Ledger, Scored, Search, _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology
@@ -344,3 +344,35 @@ def test_a_cut_that_is_asked_for_is_kept_by_exchanges() -> None:
     tried = [each for each in Plan(job, find_paths(job.topology)).candidates() if each.exchanged]
     assert {each.count for each in tried} == {2}
     assert not any("4p" in each.strategy or "8p" in each.strategy for each in tried)
+
+
+def test_in_a_range_rings_are_made_for_the_largest_buffers_and_for_the_others() -> None:
+    """Six rings share out chunks that the smallest buffers do not divide by; what is for 32 MB at most is not parted for 1 GB."""
+    plan = Plan(request(dgx1(), "allgather", KB, GB, objective="time"), find_paths(dgx1()))
+    rings = [candidate for candidate in plan.candidates() if candidate.strategy == "ring"]
+    assert [(candidate.count, candidate.anchor_bytes) for candidate in rings] == [(256, GB), (256, 32 * MB)]
+    large, others = map(plan.served, rings)
+    assert (*others, *large) == plan.sizes
+    assert large[0] == 64 * MB
+    search = Search(plan, Ledger(), lambda _: None)
+    served = [{entry.protocol: [*entry.times_us] for entry in _solved(search, each)[0]} for each in rings]
+    assert [*served[0]] == ["Simple"]
+    assert [*served[1]] == ["LL", "Simple"]
+    assert max(served[1]["LL"]) == 4 * MB
+    assert max(served[1]["Simple"]) == 32 * MB
+    assert min(served[1]["Simple"]) == 8 * KB  # a chunk of four bytes
+
+
+def test_messages_of_many_chunks_are_worth_more_instances() -> None:
+    """43 chunks of 256 bytes go round in one message: each of eight instances has its 1.3 KB of that."""
+    plan = Plan(request(dgx1(), "allgather", 512 * KB, objective="time"), find_paths(dgx1()))
+    search = Search(plan, Ledger(), lambda _: None)
+    ring_of_six = search.solve(next(each for each in plan.candidates() if each.strategy == "ring"))
+    assert ring_of_six is not None
+    assert ring_of_six.chunk_bytes(512 * KB) == 256
+    assert ring_of_six.is_worth_parting(512 * KB, 8)
+    assert not ring_of_six.is_worth_parting(8 * KB, 8)
+    single = search.solve(Candidate("greedy", 8, 512 * KB))
+    assert single is not None
+    assert single.is_worth_parting(64 * KB, 8)
+    assert not single.is_worth_parting(32 * KB, 8)

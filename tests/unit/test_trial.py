@@ -72,6 +72,15 @@ def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them
                 assert taken <= 1.06 * (1 + 0.02 * threadblocks / 64)
 
 
+def test_a_program_is_for_buffers_below_the_next_size_that_it_does_not_serve() -> None:
+    """LL serves 4 MB at most, and its file every buffer below 8 MB."""
+    trial = trial_of(full(4), "allgather", MB, 16 * MB)
+    most = {
+        trial.entry(each).protocol: trial.algo(each).max_bytes for each in trial.contenders if trial.timed(MB).get(each)
+    }
+    assert most == {"LL": 8 * MB, "Simple": 16 * MB}
+
+
 def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long range every other size is looked at; between them, where LL is overtaken, estimates do not say by what."""
     between = {}
@@ -86,7 +95,7 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
 
 
 def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
-    trial = trial_of(mesh(2, 3, 50.0), "allreduce", KB, GB)
+    trial = trial_of(mesh(3, 3, 50.0), "allreduce", KB, GB)
     assert {64 * KB, MB, 64 * MB} <= set(trial.plan.looked_at)
     assert not [*trial.shapes.crossing(64 * KB), *trial.shapes.crossing(64 * MB)]
     crossing, timed = [*trial.shapes.crossing(MB)], trial.timed(MB)
