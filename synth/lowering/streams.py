@@ -36,7 +36,7 @@ class Streams:
         return Counter(path for paths in self.paths for path in paths)
 
 
-def find_streams(paths: Sequence[Path], sends: Iterable[Send]) -> Streams | None:
+def find_streams(paths: Sequence[Path], sends: Sequence[Send]) -> Streams | None:
     """The streams of a schedule over `paths`; None where some chunk's way parts or meets, which no threadblock follows, where ways
     are too many or a message has chunks of several, and where no two streams share a path: then each has its channels already.
 

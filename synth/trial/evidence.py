@@ -117,11 +117,11 @@ class Evidence:
         return self.plan.sizes
 
     @property
-    def one_size_in_any_shape(self) -> bool:
-        """Whether one size alone is asked for, by time: then rings and trees are tried apart from other candidates, in all their
-        shapes. Over a range four files cannot be the best everywhere, and what is the best at one size says little of them.
+    def in_any_shape(self) -> bool:
+        """Whether candidates are compared by time, in as many instances as are best: then rings and trees are tried apart from other
+        candidates, in all their shapes, since nobody should be worse off than with what a library runs.
         """
-        return self.request.single_size and self.request.by_time and self.request.instances is None
+        return self.request.by_time and self.request.instances is None
 
     def entry(self, contender: Contender) -> Scored:
         """The candidate that a contender is a shape of."""

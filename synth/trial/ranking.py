@@ -70,11 +70,7 @@ class Ranking:
         best = {contender for contender in promise if self._is_best_shape(contender, size)}
         ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
-        apart = {
-            contender
-            for contender in ranked
-            if self.evidence.one_size_in_any_shape and self.evidence.is_rival(contender)
-        }
+        apart = {contender for contender in ranked if self.evidence.in_any_shape and self.evidence.is_rival(contender)}
         worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
         if self.evidence.request.by_time:
             worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})

@@ -37,8 +37,8 @@ _COARSE_KNOWN = 2
 #: Rings and trees that are estimated at no more than this, times the best, are tried: what few threadblocks take is estimated at up
 #: to 1.6 times what it is.
 _NEAR_RIVAL = 1.7
-#: On as many threadblocks as there are they come first; on fewer they may take half of that, and of LL, whose threadblocks are what
-#: is short, little less: so many times over they are tried if they take no longer than this, times the best.
+#: On as many threadblocks as there are they come first; on fewer they may take two thirds of that, and of LL, whose threadblocks are
+#: what is short, little less: so many times over they are tried if they take no longer than this, times the best.
 _FEWER_RIVALS = (((4, 8), 1.5), ((1, 2), 1.4))
 _FEWER_RIVALS_LL = 1.2
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
@@ -131,7 +131,7 @@ class Shapes:
         """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
         and twice: simulated for one box that is little work, and estimates say nothing of how their messages meet.
         """
-        if not self.evidence.one_size_in_any_shape:
+        if not (self.evidence.in_any_shape and self.evidence.request.single_size):
             return
         listed: dict[bool, list[Contender]] = {True: [], False: []}
         for position, entry in enumerate(self.evidence.scored):
@@ -162,7 +162,7 @@ class Shapes:
         )
 
     def _rivals(self, size: int) -> Iterator[Contender]:
-        """Rings and trees that may be the best at the one size that is asked for, on as many threadblocks as NCCL may run them."""
+        """Rings and trees that may be the best at a size, on as many threadblocks as NCCL may run them."""
         limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
         for contender in self.evidence.contenders:
             entry = self.evidence.entry(contender)

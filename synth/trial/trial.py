@@ -167,7 +167,7 @@ class Trial(Evidence):
         self.carry_out(self._planned(self.shapes.crossing), may_end=True)
         further = self._planned(self.shapes.further)
         # What is planned together keeps all processes busy.
-        for shapes in self.shapes.of_rivals if self.request.by_time and self.request.instances is None else ():
+        for shapes in self.shapes.of_rivals if self.in_any_shape else ():
             self.carry_out(further | self._planned(shapes, _MOST_WORK), may_end=True)
             further = {}
         self.carry_out(further, may_end=True)
