@@ -35,7 +35,7 @@ from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Message, Routing
 from synth.known import known_solution
-from synth.lowering import LoweringOptions, threadblocks_needed
+from synth.lowering import MAX_CHANNELS, LoweringOptions, stream_width, threadblocks_needed
 from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering, Rounds
 from synth.plan import Plan
@@ -393,7 +393,8 @@ class Search:
         for protocol in self._protocols(candidate):
             usable = [size for size in served if protocol != "LL" or self.request.protocol or size <= _LARGEST_LL_BYTES]
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
-            low, coarse = protocol == "LL", len(solution.schedule.sends) <= _COARSE_SENDS
+            low = protocol == "LL"
+            coarse = candidate.strategy in BASELINES or len(solution.schedule.sends) <= _COARSE_SENDS
             near = [size for size in usable if low or size <= CONNECTION_BOUND_BYTES] if low or coarse else []
             copies, fit = self._copies(candidate, solution, near)
             wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
@@ -402,17 +403,19 @@ class Search:
 
     def _copies(self, candidate: Candidate, solution: Solution, sizes: Sequence[int]) -> tuple[int, list[int]]:
         """Instances that make up for LL's threadblocks, which move a tenth of the others', or for few messages: as many as a GPU has
-        threadblocks for and buffers of some of the sizes divide by; and these sizes.
+        threadblocks for, and rings channels, and buffers of some of the sizes divide by; and these sizes.
         """
         request = self.request
-        if request.instances is not None or request.has_cut or not request.by_time:
+        if not sizes or request.instances is not None or request.has_cut or not request.by_time:
             return 1, []
         if solution.written is None:
             used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
             needed = threadblocks_needed(solution.instance, used, joined=True)
+            limits = LoweringOptions(runtime=request.runtime).limits  # type: ignore[arg-type]
+            width = stream_width(solution.instance.paths, solution.lowered.sends, limits.peers_per_channel)
         else:
-            needed = solution.written.threadblocks
-        most = request.threadblocks // max(1, needed)
+            needed, width = solution.written.threadblocks, 1
+        most = min(request.threadblocks // max(1, needed), MAX_CHANNELS // width)
         for copies in sorted((copies for copies in _COPIES if copies <= most), reverse=True):
             parted = [size for size in sizes if solution.is_worth_parting(size, copies)]
             if fit := [size for size in parted if self._serves(candidate.count * copies, size)]:

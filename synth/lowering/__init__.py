@@ -2,9 +2,11 @@
 
 from synth.lowering.exchange import adding_threadblocks, write_exchange
 from synth.lowering.lower import channels_foreseen, lower, lowered_collective, threadblocks_needed
-from synth.lowering.options import LoweringOptions, Protocol, Runtime
+from synth.lowering.options import MAX_CHANNELS, LoweringOptions, Protocol, Runtime
+from synth.lowering.streams import stream_width
 
 __all__ = [
+    "MAX_CHANNELS",
     "LoweringOptions",
     "Protocol",
     "Runtime",
@@ -12,6 +14,7 @@ __all__ = [
     "channels_foreseen",
     "lower",
     "lowered_collective",
+    "stream_width",
     "threadblocks_needed",
     "write_exchange",
 ]

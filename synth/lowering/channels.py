@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from synth.errors import NoAnswerError
 from synth.instance import Instance
@@ -48,6 +49,14 @@ class ChannelMap:
         return self.channels[send.path if self.streams is None else self.streams.of[send.chunks[0]]]
 
 
+class Dealt(NamedTuple):
+    """One instance's messages in order of start, the channels that it uses, and those over which a rank's own copies are spread."""
+
+    messages: list[Message]
+    width: int
+    copying: int
+
+
 def map_channels(instance: Instance, parallel: dict[int, int], peers_per_channel: int) -> ChannelMap:
     """Number the channels: a path gets those on which a runtime takes it (`Path.variants`), and no channel has too many
     peers at a rank.
@@ -78,8 +87,8 @@ def _round_up(number: int, step: int) -> int:
 
 def deal_messages(
     instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int], *, pack: bool = False
-) -> tuple[list[Message], int]:
-    """One instance's messages in order of start, dealt to channels, and the channels that it uses.
+) -> Dealt:
+    """One instance's messages dealt to channels.
 
     A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
     that a relay can receive and send in one threadblock. Raises NoAnswerError where there are not enough channels.
@@ -97,7 +106,8 @@ def deal_messages(
         path, chunks = instance.paths[send.path], tuple(sorted(send.chunks))
         ends = End(path.src, path.dst, chunks), End(path.dst, path.src, chunks)
         messages.append(Message(len(messages), *ends, channel, send.reduce, send.start_us, send.arrive_us))
-    return messages, numbering.width
+    # What a rank copies is a small part of what a ring brings it, and threadblocks for that are better spent on more rings.
+    return Dealt(messages, numbering.width, 1 if numbering.streams else numbering.width)
 
 
 def _map_streams(

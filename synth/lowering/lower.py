@@ -271,13 +271,13 @@ def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
 def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft:
     """The whole program with the given channels, whatever limits it breaks; free of deadlock."""
     options = problem.options
-    messages, width = deal_messages(problem.instance, problem.schedule, options, parallel, pack=pack)
+    messages, width, copying = deal_messages(problem.instance, problem.schedule, options, parallel, pack=pack)
     for turns, own in boxes_first(problem.instance.collective, messages):
         for order in _orders(own, turns, options.capacity):
             sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
             cooling = options.capacity if options.reuses_scratch else len(order.events)
             storage = place_chunks(problem.layout, own, order, cooling, sums)
-            operations = list_operations(problem.layout, own, order, storage, width, turns.size)
+            operations = list_operations(problem.layout, own, order, storage, copying, turns.size)
             if not options.fuses:
                 operations = [part_sums(each, storage.total) for each in operations]
             assigned = _assign_threadblocks(problem, operations, turns, pack)

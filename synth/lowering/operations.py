@@ -76,9 +76,11 @@ class _Piece(NamedTuple):
 
 
 def list_operations(
-    layout: Layout, messages: list[Message], order: Order, storage: Storage, width: int, ranks: int
+    layout: Layout, messages: list[Message], order: Order, storage: Storage, copying: int, ranks: int
 ) -> list[list[Operation]]:
-    """All operations of each of the first `ranks` ranks in order of position; `width` is how many channels there are."""
+    """All operations of each of the first `ranks` ranks in order of position; `copying` is over how many channels copies
+    are spread.
+    """
     table: list[list[Operation]] = [[] for _ in range(ranks)]
     for message in messages:
         start = 0
@@ -88,7 +90,7 @@ def list_operations(
             table[message.received.rank].append(_pop(message, piece, order, storage))
             start += count
     for rank, copies in own_copies(layout, messages, ranks).items():
-        table[rank] += _copies(layout, rank, copies, width, len(order.events))
+        table[rank] += _copies(layout, rank, copies, copying, len(order.events))
     for operations in table:
         operations.sort(key=lambda operation: operation.position)
     return table

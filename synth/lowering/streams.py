@@ -83,6 +83,13 @@ def _go_together(one: _Way, other: _Way) -> bool:
     return bool(shared) and all(one[end] == other[end] for end in shared)
 
 
+def stream_width(paths: Sequence[Path], sends: Sequence[Send], peers_per_channel: int) -> int:
+    """Channels that the streams of a schedule take where each has one; 1 where it has no streams."""
+    streams = find_streams(paths, sends)
+    channels = streams and stream_channels(paths, streams, streams.sharing, peers_per_channel)
+    return 1 + max(map(max, channels)) if channels else 1
+
+
 def stream_channels(
     paths: Sequence[Path], streams: Streams, parallel: Mapping[int, int], peers_per_channel: int
 ) -> list[tuple[int, ...]] | None:

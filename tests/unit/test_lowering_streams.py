@@ -16,7 +16,7 @@ from synth.instance import Instance
 from synth.ir import Schedule, Send
 from synth.known import known_solution
 from synth.lowering import LoweringOptions, lowered_collective
-from synth.lowering.streams import find_streams, stream_channels
+from synth.lowering.streams import find_streams, stream_channels, stream_width
 from synth.paths import find_paths
 from synth.solve import Solution
 from synth.verify import verify_algo
@@ -51,6 +51,9 @@ def test_a_ring_is_one_threadblock_of_every_rank_on_each_of_its_channels(
     verify_algo(algo, lowered_collective(solution.collective, options))
     wide = 2 if (protocol, instances) == ("LL128", 1) else instances  # a threadblock drives less of a link
     assert _connected(algo) == 6 * wide
+    if name is not CollectiveName.ALLREDUCE:
+        copying = instances if name is CollectiveName.ALLGATHER else 0
+        assert algo.threadblocks == 6 * wide + copying
     for gpu in algo.gpus:
         for tb in gpu.threadblocks:
             if tb.send >= 0:
@@ -92,6 +95,14 @@ def test_streams_that_share_a_path_share_no_channel() -> None:
     assert few is not None
     assert len({channel for own in few for channel in own}) == 6
     assert stream_channels(paths, streams, dict(streams.sharing), 1) is None
+
+
+def test_as_many_channels_as_streams_need_are_known_beforehand() -> None:
+    rings = _six_rings(CollectiveName.ALLGATHER)
+    assert stream_width(rings.instance.paths, rings.schedule.sends, 31) == 2
+    assert stream_width(rings.instance.paths, rings.schedule.sends, 2) == 6
+    ring = graphs.instance_of(graphs.ring(4), "allgather", 2)
+    assert stream_width(ring.paths, tree_schedule(ring).sends, 31) == 1
 
 
 def test_a_stream_takes_the_channels_on_which_a_runtime_takes_its_paths() -> None:
