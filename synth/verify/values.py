@@ -6,7 +6,7 @@ commutative, as IEEE 754 addition is, but not associative, so two ranks with the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from msccl_xml.model import Buffer, Step, StepType
@@ -36,15 +36,15 @@ class Expressions:
     """the contributing ranks as bits"""
     fault: list[str] = field(default_factory=list)
     """what made the node improper"""
-    _leaves: dict[tuple[int, int], int] = field(default_factory=dict)
     _sums: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def leaf(self, chunk: int, rank: int) -> int:
-        """The node of one rank's contribution to a chunk."""
-        node = self._leaves.get((chunk, rank))
-        if node is None:
-            node = self._leaves[chunk, rank] = self._new(chunk, 1 << rank, "")
-        return node
+    def leaves(self, chunks: Collection[int], rank: int) -> range:
+        """The nodes of one rank's contributions to these chunks, which it is asked for once."""
+        first = len(self.chunk)
+        self.chunk += chunks
+        self.ranks += [1 << rank] * len(chunks)
+        self.fault += [""] * len(chunks)
+        return range(first, len(self.chunk))
 
     def add(self, one: int, other: int, where: StepRef) -> int:
         """The node of a sum; `where` is blamed if the two are no disjoint contributions to one chunk."""
@@ -164,40 +164,45 @@ def _does_nothing(step: Step) -> bool:
 def _initial_memory(expressions: Expressions, layout: Layout, collective: Collective) -> list[list[int]]:
     memory = [[NOTHING] * rank_memory.size for rank_memory in layout.ranks]
     for rank, here in enumerate(memory):
-        for chunk, offset in collective.inputs(rank).items():
-            here[layout.ranks[rank].address(Buffer.INPUT, offset)] = expressions.leaf(chunk, rank)
+        inputs, start = collective.inputs(rank), layout.ranks[rank].address(Buffer.INPUT, 0)
+        for offset, node in zip(inputs.values(), expressions.leaves(inputs, rank), strict=True):
+            here[start + offset] = node
     return memory
 
 
 def _check_result(memory: list[list[int]], layout: Layout, collective: Collective, expressions: Expressions) -> None:
-    for chunk in range(collective.num_chunk_ids):
-        wanted = sum(1 << rank for rank in collective.sources(chunk))
-        for rank in sorted(collective.destinations(chunk)):
-            offset = _output(collective, chunk, rank)
-            node = memory[rank][layout.ranks[rank].address(Buffer.OUTPUT, offset)]
-            if node == NOTHING or expressions.chunk[node] != chunk or expressions.ranks[node] != wanted:
-                expected = f"chunk {chunk} of {_format_ranks(wanted)}"
+    wanted = _Wanted(collective)
+    for rank, here in enumerate(memory):
+        start = layout.ranks[rank].address(Buffer.OUTPUT, 0)
+        for chunk, offset in collective.outputs(rank).items():
+            node = here[start + offset]
+            if node == NOTHING or expressions.chunk[node] != chunk or expressions.ranks[node] != wanted[chunk]:
+                expected = f"chunk {chunk} of {_format_ranks(wanted[chunk])}"
                 problem = f"wrong result when called {layout}: gpu {rank} must end with {expected} in o[{offset}]"
                 raise VerifyError(problem, (f"  it holds {expressions.describe(node)}",))
 
 
+class _Wanted(dict[int, int]):
+    """By chunk the ranks, as bits, whose contributions its result sums."""
+
+    def __init__(self, collective: Collective) -> None:
+        self._sources = collective.sources
+
+    def __missing__(self, chunk: int) -> int:
+        ranks = self[chunk] = sum(1 << rank for rank in self._sources(chunk))
+        return ranks
+
+
 def _check_same_order(memory: list[list[int]], layout: Layout, collective: Collective) -> None:
-    for chunk in range(collective.num_chunk_ids):
-        held: dict[int, int] = {}
-        for rank in sorted(collective.destinations(chunk)):
-            address = layout.ranks[rank].address(Buffer.OUTPUT, _output(collective, chunk, rank))
-            held.setdefault(memory[rank][address], rank)
-        if len(held) > 1:
-            one, other = list(held.values())[:2]
-            problem = f"gpu {one} and gpu {other} add the contributions to chunk {chunk} in different orders"
-            raise VerifyError(f"{problem}: their results may differ in the last bits")
-
-
-def _output(collective: Collective, chunk: int, rank: int) -> int:
-    offset = collective.output_offset(chunk, rank)
-    if offset is None:
-        raise AssertionError(f"rank {rank} is no destination of chunk {chunk}")
-    return offset
+    first: dict[int, tuple[int, int]] = {}
+    for rank, here in enumerate(memory):
+        start = layout.ranks[rank].address(Buffer.OUTPUT, 0)
+        for chunk, offset in collective.outputs(rank).items():
+            node = here[start + offset]
+            other, held = first.setdefault(chunk, (rank, node))
+            if held != node:
+                problem = f"gpu {other} and gpu {rank} add the contributions to chunk {chunk} in different orders"
+                raise VerifyError(f"{problem}: their results may differ in the last bits")
 
 
 def _lowest(ranks: int) -> int:
