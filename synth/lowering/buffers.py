@@ -84,15 +84,23 @@ class Layout:
 
     def source(self, rank: int, chunk: int) -> Slot | None:
         """Where the rank's own chunk or contribution is at the start."""
-        if rank not in self._sources:
-            self._sources[rank] = self._slots(rank, Buffer.INPUT, self.collective.inputs(rank))
-        return self._sources[rank].get(chunk)
+        return self.sources(rank).get(chunk)
 
     def destination(self, rank: int, chunk: int) -> Slot | None:
         """Where the chunk has to end."""
+        return self.destinations(rank).get(chunk)
+
+    def sources(self, rank: int) -> dict[int, Slot]:
+        """By chunk `source`, of all chunks that have one; ascending."""
+        if rank not in self._sources:
+            self._sources[rank] = self._slots(rank, Buffer.INPUT, self.collective.inputs(rank))
+        return self._sources[rank]
+
+    def destinations(self, rank: int) -> dict[int, Slot]:
+        """By chunk `destination`, of all chunks that have one; ascending."""
         if rank not in self._destinations:
             self._destinations[rank] = self._slots(rank, Buffer.OUTPUT, self.collective.outputs(rank))
-        return self._destinations[rank].get(chunk)
+        return self._destinations[rank]
 
     def _slots(self, rank: int, buffer: Buffer, offsets: dict[int, int]) -> dict[int, Slot]:
         """By chunk the name of its memory in one of a rank's buffers."""
@@ -113,14 +121,16 @@ def own_copies(layout: Layout, messages: list[Message], ranks: int) -> dict[int,
     """For the first `ranks` ranks, (chunk, from, to) of chunks that no message brings where they have to end and that are not there
     yet.
     """
-    brought = {(message.received.rank, chunk) for message in messages for chunk in message.received.chunks}
+    brought: list[set[int]] = [set() for _ in range(ranks)]
+    for message in messages:
+        brought[message.received.rank].update(message.received.chunks)
     copies: dict[int, list[tuple[int, Slot, Slot]]] = {}
-    for chunk in range(layout.collective.num_chunk_ids):
-        for rank in sorted(layout.collective.destinations(chunk)):
-            if rank >= ranks or (rank, chunk) in brought:
+    for rank in range(ranks):
+        for chunk, there in layout.destinations(rank).items():
+            if chunk in brought[rank]:
                 continue
-            here, there = layout.source(rank, chunk), layout.destination(rank, chunk)
-            if here is None or there is None:
+            here = layout.source(rank, chunk)
+            if here is None:
                 raise CheckError("lowering", f"chunk {chunk} never gets to rank {rank}")
             if here != there:
                 copies.setdefault(rank, []).append((chunk, here, there))

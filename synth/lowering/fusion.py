@@ -51,10 +51,8 @@ def find_forwards(layout: Layout, operations: list[Operation]) -> Forwards:
 
 def _stays(layout: Layout, pop: Operation, overwritten: set[tuple[Position, int]]) -> bool:
     """Whether what the pop stores is part of the rank's result."""
-    collective = layout.collective
-    return any(
-        (pop.position, chunk) not in overwritten and pop.rank in collective.destinations(chunk) for chunk in pop.chunks
-    )
+    ends = layout.destinations(pop.rank)
+    return any(chunk in ends and (pop.position, chunk) not in overwritten for chunk in pop.chunks)
 
 
 def fuse(program: Iterable[Operation], forwards: Forwards, capacity: int) -> list[Operation]:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
-from collections.abc import Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from msccl_xml.model import Buffer
 from synth.errors import CheckError
@@ -55,13 +59,12 @@ class ScratchPool:
         return None
 
     def _find_row(self, count: int, now: int) -> int | None:
-        ready = [freed is not None and freed + self.cooling <= now for freed in self.freed_at]
-        best: tuple[int, int] | None = None
-        for start in range(len(ready) - count + 1):
-            if all(ready[start : start + count]):
-                rested = max(freed for freed in self.freed_at[start : start + count] if freed is not None)
-                best = min(best or (rested, start), (rested, start))
-        return None if best is None else best[1]
+        if len(self.freed_at) < count:
+            return None
+        freed = np.array([math.inf if at is None else at for at in self.freed_at])
+        rested = sliding_window_view(freed, count).max(axis=1)
+        start = int(rested.argmin())
+        return start if rested[start] + self.cooling <= now else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +81,24 @@ class Storage:
     """by message index and chunk where the sum goes, if sums are planned"""
 
 
+#: Slots by chunk, of one rank.
+_Slots = dict[int, Slot]
+
+
 @dataclass(slots=True)
 class _Walk:
     """Walks the global order and keeps where everything is."""
 
     layout: Layout
     cooling: int
-    last_use: dict[tuple[int, int], int]
+    last_use: Mapping[int, Mapping[int, int]]
+    """by rank and chunk its last event"""
     sums: Mapping[tuple[int, int], Sum]
     storage: Storage = field(default_factory=Storage)
-    home: dict[tuple[int, int], Slot] = field(default_factory=dict)
-    """by (rank, chunk) where what arrives is stored"""
-    held: dict[tuple[int, int], Slot] = field(default_factory=dict)
-    """by (rank, chunk) where what has arrived is stored"""
+    home: defaultdict[int, _Slots] = field(default_factory=lambda: defaultdict(dict))
+    """by rank where in scratch what arrives is stored"""
+    held: defaultdict[int, _Slots] = field(default_factory=lambda: defaultdict(dict))
+    """by rank where what has arrived is stored"""
     pools: dict[int, ScratchPool] = field(default_factory=dict)
     clock: Counter[int] = field(default_factory=Counter)
 
@@ -101,49 +109,73 @@ class _Walk:
         the send, which may itself wait for the receive to begin, where the message is longer than the connection holds.
         """
         src, _, chunks = message.sent
-        self.storage.read[message.index] = [self._value(src, chunk) for chunk in chunks]
-        dst, _, arriving = message.received
-        homes = [self._home(message.index, dst, chunk) for chunk in arriving]
-        if None in homes:
-            pool = self.pools.setdefault(dst, ScratchPool(self.cooling))
-            free = itertools.count(pool.allocate(homes.count(None), self.clock[dst]))
-            for place, chunk in enumerate(arriving):
-                if homes[place] is None:
-                    homes[place] = self.home[dst, chunk] = Slot(Buffer.SCRATCH, next(free))
-        self.storage.write[message.index] = [home for home in homes if home is not None]
+        self.storage.read[message.index] = self._values(src, chunks)
+        self.storage.write[message.index] = self._homes(message)
         self.clock[src] += 1
+        held, home, last_use = self.held[src], self.home[src], self.last_use[src]
         for chunk in chunks:
-            if message.reduce or self.last_use[src, chunk] == now:
-                self._free(src, self.held.get((src, chunk)))
+            if message.reduce or last_use[chunk] == now:
+                self._free(src, held.get(chunk))
             if message.reduce:
                 # What comes back to a relay is another value, which lies wherever there is room then.
-                self.held.pop((src, chunk), None)
-                self.home.pop((src, chunk), None)
+                held.pop(chunk, None)
+                home.pop(chunk, None)
 
     def pop(self, message: Message, now: int) -> None:
         """A message arrives: it is stored, or added to what the rank has."""
         rank, _, chunks = message.received
         self.clock[rank] += 1
-        own: list[Slot | None] = []
-        for chunk, there in zip(chunks, self.storage.write[message.index], strict=True):
-            local = self._held(rank, chunk) if message.reduce else None
-            own.append(local)
-            if local is not None:
-                total = self._total(message.index, rank, chunk, there)
-                for slot in (local, there):
-                    self._free(rank, slot if slot != total else None)
-                there = total
-            self.held[rank, chunk] = there
-            if self.last_use[rank, chunk] == now:
-                self._free(rank, there)
+        homes, held, last_use = self.storage.write[message.index], self.held[rank], self.last_use[rank]
         if message.reduce:
-            self.storage.local[message.index] = own
+            homes = self._added(message, homes)
+        held.update(zip(chunks, homes, strict=True))
+        for chunk, there in zip(chunks, homes, strict=True):
+            if last_use[chunk] == now:
+                self._free(rank, there)
 
-    def _home(self, index: int, rank: int, chunk: int) -> Slot | None:
-        """Where a message's chunk is stored; None: in scratch that it has still to be given."""
-        if self.sums and self.sums.get((index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT):
-            return None
-        return self.layout.destination(rank, chunk) or self.home.get((rank, chunk))
+    def _values(self, rank: int, chunks: Sequence[int]) -> list[Slot]:
+        """Where chunks are that the rank has: what has arrived, or else its own."""
+        held, own = self.held[rank], self.layout.sources(rank)
+        slots = [held.get(chunk) or own.get(chunk) for chunk in chunks]
+        found = [slot for slot in slots if slot is not None]
+        if len(found) < len(slots):
+            raise CheckError("lowering", f"rank {rank} uses chunk {chunks[slots.index(None)]} before it has it")
+        return found
+
+    def _homes(self, message: Message) -> list[Slot]:
+        """Where a message's chunks will be stored: where they have to end, or in scratch."""
+        rank, _, chunks = message.received
+        home, ends = self.home[rank], self.layout.destinations(rank)
+        homes = [ends.get(chunk) or home.get(chunk) for chunk in chunks]
+        if self.sums:
+            apart = (Sum.SCRATCH, Sum.ONTO_RESULT)
+            homes = [
+                None if self.sums.get((message.index, chunk)) in apart else there
+                for chunk, there in zip(chunks, homes, strict=True)
+            ]
+        if missing := homes.count(None):
+            pool = self.pools.setdefault(rank, ScratchPool(self.cooling))
+            free = itertools.count(pool.allocate(missing, self.clock[rank]))
+            for chunk, there in zip(chunks, homes, strict=True):
+                if there is None:
+                    home[chunk] = Slot(Buffer.SCRATCH, next(free))
+            homes = [home[chunk] if there is None else there for chunk, there in zip(chunks, homes, strict=True)]
+        return [there for there in homes if there is not None]
+
+    def _added(self, message: Message, received: Sequence[Slot]) -> list[Slot]:
+        """Where the sums go of what is received in these slots and what the rank has; what it has none of stays where it is."""
+        rank, _, chunks = message.received
+        held, own = self.held[rank], self.layout.sources(rank)
+        local = self.storage.local[message.index] = [held.get(chunk) or own.get(chunk) for chunk in chunks]
+        totals = []
+        for chunk, mine, there in zip(chunks, local, received, strict=True):
+            total = there
+            if mine is not None:
+                total = self._total(message.index, rank, chunk, there)
+                for slot in (mine, there):
+                    self._free(rank, slot if slot != total else None)
+            totals.append(total)
+        return totals
 
     def _total(self, index: int, rank: int, chunk: int, received: Slot) -> Slot:
         """Where the sum goes of what is received in a slot."""
@@ -153,16 +185,6 @@ class _Walk:
         onto = there is not None and self.sums.get((index, chunk)) is Sum.ONTO_RESULT
         total = self.storage.total[index, chunk] = there if onto and there is not None else received
         return total
-
-    def _held(self, rank: int, chunk: int) -> Slot | None:
-        """What has arrived of a chunk, or else the rank's own."""
-        return self.held.get((rank, chunk)) or self.layout.source(rank, chunk)
-
-    def _value(self, rank: int, chunk: int) -> Slot:
-        slot = self._held(rank, chunk)
-        if slot is None:
-            raise CheckError("lowering", f"rank {rank} uses chunk {chunk} before it has it")
-        return slot
 
     def _free(self, rank: int, slot: Slot | None) -> None:
         """Free the slot, if it is scratch: it has been used for the last time."""
@@ -178,11 +200,10 @@ def place_chunks(
     A slot is reused only after its last reader in that order, so the waits that reuse makes point backwards in it.
     `sums` names the contributions that are received and added in two steps (by message index and chunk).
     """
-    last_use: dict[tuple[int, int], int] = {}
+    last_use: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for place, (index, pop) in enumerate(order.events):
         rank, _, chunks = messages[index].received if pop else messages[index].sent
-        for chunk in chunks:
-            last_use[rank, chunk] = place
+        last_use[rank].update(dict.fromkeys(chunks, place))
     walk = _Walk(layout, cooling, last_use, sums)
     for place, (index, pop) in enumerate(order.events):
         (walk.pop if pop else walk.push)(messages[index], place)
