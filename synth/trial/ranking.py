@@ -12,7 +12,7 @@ from synth.candidates import CONNECTION_BOUND_BYTES, direct
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK
-from synth.trial.shapes import NEAR_LEADER, Shapes
+from synth.trial.shapes import FILLING_BYTES, NEAR_LEADER, Shapes
 
 #: What is estimated at no more than this, times the best, is worth a simulation.
 _PROMISING = 1.35
@@ -23,6 +23,8 @@ _PROMISING_LARGE = 1.06
 _NOT_FAR_BEHIND = 1.15
 #: What comes in rounds that are this much shorter than what is estimated of all else is simulated however far it is from the limit.
 _MUCH_BETTER = 1.2
+#: From `FILLING_BYTES` on what LL128 takes is hardly ever less than this, times its estimate.
+_LEAST_OF_LL128 = 0.97
 #: Of what comes in rounds, what is alike in all boxes is taken if its rounds take no longer than this, times those of the best.
 _AS_FEW_ROUNDS = 1.01
 
@@ -98,7 +100,8 @@ class Ranking:
             return ranked.all[:1]
         if size <= CONNECTION_BOUND_BYTES:
             paced = [contender for contender in ranked.all if self.evidence.entry(contender).candidate.in_rounds]
-            return list(dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1])))
+            first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1]))
+            return [contender for contender in first if not self._fell_short(contender, size)]
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked.all, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
@@ -118,13 +121,26 @@ class Ranking:
         return self._is_hopeful(contender, size)
 
     def _is_hopeful(self, contender: Contender, size: int) -> bool:
-        """Whether a candidate in rounds may be near the limit, or promises much more than what is not."""
+        """Whether a candidate in rounds may be near the limit, or promises much more than what is not; and other ones may be better
+        than what was simulated.
+        """
         entry = self.evidence.entry(contender)
+        if self._fell_short(contender, size):
+            return False
         if not entry.candidate.in_rounds or not self.evidence.plan.ends:
             return True
         others = (each.times_us.get(size, math.inf) for each in self.evidence.scored if not each.candidate.in_rounds)
         much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
         return much_better or self.evidence.may_be_near(entry, size)
+
+    def _fell_short(self, contender: Contender, size: int) -> bool:
+        """Whether the estimate says for certain that something which was simulated at a size is better."""
+        entry = self.evidence.entry(contender)
+        if size < FILLING_BYTES or entry.protocol != "LL128" or entry.candidate.in_rounds:
+            return False
+        best_us = min(self.evidence.timed(size).values(), default=math.inf)
+        known = self.evidence.is_known(contender) or not self.evidence.request.by_time
+        return not known and self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
 
     def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
         """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,

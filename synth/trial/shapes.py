@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS
 from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 
-#: The best at a size that are tried in other shapes, if they are this near the best.
+#: The best at a size that are tried in other shapes, if they are this near the best of them.
 _LEADERS = 2
 NEAR_LEADER = 1.05
+#: Buffers from which on threadblocks fill their links most of the time.
+FILLING_BYTES = 16 << 20
+#: And this near the best of all: another shape gains no more, and less from `FILLING_BYTES` on.
+_GAIN = 1.15
+_FILLING_GAIN = 1.1
 #: These shapes: (channels of every path, instances).
 _SHAPES = ((4, 1), (0, 2))
 #: The same where bandwidth alone counts: as many channels as that needs are there already.
 _LARGE_SHAPES = ((0, 2),)
-#: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, and is tried though it is so far
-#: behind the best with few.
+#: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, so other shapes may gain much where
+#: instances are few.
 _LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
-_NEAR_LEADER_LL = 2.5
+_GAIN_OF_FEW_LL = 2.5
+_GAIN_LL = 1.25
+_MANY_INSTANCES = 4
 #: Where the best of LL takes no longer than this, times the best, another protocol overtakes it about there.
 _OVERTAKEN = 1.5
 #: And these where time is no matter.
@@ -37,10 +43,10 @@ _COARSE_KNOWN = 2
 #: Rings and trees that are estimated at no more than this, times the best, are tried: what few threadblocks take is estimated at up
 #: to 1.6 times what it is.
 _NEAR_RIVAL = 1.7
-#: On as many threadblocks as there are they come first; on fewer they may take two thirds of that, and of LL, whose threadblocks are
-#: what is short, little less: so many times over they are tried if they take no longer than this, times the best.
-_FEWER_RIVALS = (((4, 8), 1.5), ((1, 2), 1.4))
-_FEWER_RIVALS_LL = 1.2
+#: On as many threadblocks as there are they come first: so near the best once over may be better, and of LL what is in between.
+_NEAR_RIVAL_ALONE = 1.4
+_NEAR_RIVAL_LL = 1.2
+_BETWEEN = (2, 4)
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
 _LISTED_OVER_BOXES = 2
 #: Instances that what is best so far may come to.
@@ -60,16 +66,27 @@ class Shapes:
 
     def leaders(self, size: int) -> list[Contender]:
         """Of what was simulated at a size, what is worth another shape: the best few, the best of LL, and where one size is all what
-        is coarse, if that is the best.
+        is coarse, if that is the best. Rings and trees are not where they come in all shapes anyway (`rivals`).
         """
         timed = self.evidence.timed(size)
         order = list(timed)
+        if self.evidence.in_any_shape:
+            order = [contender for contender in order if not self.evidence.is_rival(contender)]
         wide = [contender for contender in order[:1] if contender in self.wide and self.evidence.request.single_size]
         usual = [contender for contender in order if contender not in self.wide]
         near = [contender for contender in usual[:_LEADERS] if timed[contender] <= timed[usual[0]] * NEAR_LEADER]
         low = [contender for contender in usual if self.evidence.entry(contender).is_low][:1]
-        low = [contender for contender in low if timed[contender] <= timed[order[0]] * _NEAR_LEADER_LL]
-        return list(dict.fromkeys((*wide, *near, *low)))
+        best_us = min(timed.values(), default=math.inf)
+        hopeful = [each for each in (*near, *low) if timed[each] <= best_us * self._most_gain(each, size)]
+        return list(dict.fromkeys((*wide, *hopeful)))
+
+    def _most_gain(self, leader: Contender, size: int) -> float:
+        """How far behind the best at a size a contender may be for another shape of it to overtake that."""
+        if self.evidence.request.thorough:
+            return math.inf
+        if self.evidence.entry(leader).is_low:
+            return _GAIN_OF_FEW_LL if leader.instances < _MANY_INSTANCES else _GAIN_LL
+        return _GAIN if size < FILLING_BYTES else _FILLING_GAIN
 
     def matter(self, leader: Contender, size: int) -> bool:
         """Whether other shapes are worth much work: where bandwidth counts, and where few threadblocks may be what is short."""
@@ -127,6 +144,12 @@ class Shapes:
         known = [] if self.evidence.request.single_size else list(filter(self.evidence.is_known, ranked))
         return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
 
+    def wide_rivals(self, size: int) -> list[Contender]:
+        """Of what is coarse, the rings and trees, where they come first of all: what is estimated well they rule out."""
+        if size < FILLING_BYTES or not self.evidence.in_any_shape:
+            return []
+        return list(filter(self.evidence.is_rival, self.coarse(size)))
+
     def over_boxes(self, size: int) -> Iterator[Contender]:
         """Of what is made in a list for one of equal boxes, the first cuts made for the one size asked for, and for more, once
         and twice: simulated for one box that is little work, and estimates say nothing of how their messages meet.
@@ -153,16 +176,10 @@ class Shapes:
             return
         yield from self._times_over(best, (instances,), size)
 
-    @property
-    def of_rivals(self) -> tuple[Callable[[int], Iterator[Contender]], ...]:
-        """In this order, of rings and trees: each is decided by what those before it took."""
-        return (
-            self._rivals,
-            *(partial(self._fewer_rivals, numbers=numbers, near=near) for numbers, near in _FEWER_RIVALS),
-        )
-
-    def _rivals(self, size: int) -> Iterator[Contender]:
-        """Rings and trees that may be the best at a size, on as many threadblocks as NCCL may run them."""
+    def rivals(self, size: int) -> Iterator[Contender]:
+        """Rings and trees that may be the best at a size, on as many threadblocks as NCCL may run them; and once over, if that may
+        be better.
+        """
         limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
         for contender in self.evidence.contenders:
             entry = self.evidence.entry(contender)
@@ -170,17 +187,33 @@ class Shapes:
                 continue
             if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
                 yield from self._times_over(contender, (entry.copies,), size)
+        yield from self._fewer_rivals(size, self._is_quick, (1,), _NEAR_RIVAL_ALONE)
 
-    def _fewer_rivals(self, size: int, *, numbers: Sequence[int], near: float) -> Iterator[Contender]:
-        """These on fewer threadblocks, so many times over, where that may be better than all else."""
+    def further_rivals(self, size: int) -> Iterator[Contender]:
+        """These once over, if that may be better still; and of what is nearly the best what is in between, and of LL, which needs
+        several threadblocks to fill a link.
+        """
+        yield from self._fewer_rivals(size, self._is_quick, (1,), _NEAR_RIVAL_ALONE)
+        yield from self._fewer_rivals(size, self._is_low, _BETWEEN, _NEAR_RIVAL_LL)
+        yield from self._fewer_rivals(size, self._is_quick, _BETWEEN, NEAR_LEADER)
+
+    def _fewer_rivals(
+        self, size: int, kind: Callable[[Contender], bool], numbers: Sequence[int], near: float
+    ) -> Iterator[Contender]:
+        """Rings and trees of a kind that were simulated with other instances, if they took no longer than so many times the best."""
         timed = self.evidence.timed(size)
         best: dict[int, Contender] = {}
         for contender in filter(self.evidence.is_rival, timed):
             best.setdefault(contender.position, contender)
-        for contender in best.values():
-            factor = min(near, _FEWER_RIVALS_LL) if self.evidence.entry(contender).is_low else near
-            if timed[contender] <= min(timed.values()) * factor:
+        for contender in filter(kind, best.values()):
+            if timed[contender] <= min(timed.values()) * near:
                 yield from self._times_over(contender, numbers, size)
+
+    def _is_low(self, contender: Contender) -> bool:
+        return self.evidence.entry(contender).is_low
+
+    def _is_quick(self, contender: Contender) -> bool:
+        return not self._is_low(contender)
 
     def crossing(self, size: int) -> Iterator[Contender]:
         """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and

@@ -111,6 +111,7 @@ class Trial(Evidence):
             for contender in self.ranking.known_at_once(ranked[size].all, size):
                 self.spend(quick, contender, size, math.inf)
         self.carry_out(quick)
+        self.carry_out(self._planned(self.shapes.wide_rivals))
         first: Runs = {}
         for size in self.plan.looked_at:
             for contender in self.ranking.openers(ranked[size], size) if not self.is_reached(size) else ():
@@ -163,14 +164,12 @@ class Trial(Evidence):
                 most = _MOST_WORK if self.shapes.matter(leader, size) else _SMALL_SHAPES_WORK
                 for shaped in self.shapes.of(leader, size):
                     self.shapes_work += self.spend(runs, shaped, size, most)
-        self.carry_out(runs, may_end=True)
-        self.carry_out(self._planned(self.shapes.crossing), may_end=True)
-        further = self._planned(self.shapes.further)
+        rivals = self._planned(self.shapes.rivals, _MOST_WORK) if self.in_any_shape else {}
         # What is planned together keeps all processes busy.
-        for shapes in self.shapes.of_rivals if self.in_any_shape else ():
-            self.carry_out(further | self._planned(shapes, _MOST_WORK), may_end=True)
-            further = {}
-        self.carry_out(further, may_end=True)
+        self.carry_out(runs | rivals, may_end=True)
+        self.carry_out(self._planned(self.shapes.crossing), may_end=True)
+        rivals = self._planned(self.shapes.further_rivals, _MOST_WORK) if self.in_any_shape else {}
+        self.carry_out(self._planned(self.shapes.further) | rivals, may_end=True)
         for _ in range(_MOST_SPREADS):
             self.carry_out(self._planned(self.shapes.neighbours), may_end=True)
 
