@@ -47,7 +47,7 @@ from synth.solve import Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, over_few_ways, strategy
 from synth.timing import Replay, check_schedule, messages_of, retime
 from synth.units import format_size
-from synth.workers import in_parallel
+from synth.workers import in_time
 
 #: A candidate is judged at sizes up to this factor from the one it was solved at.
 _REACH = 1 << 10
@@ -70,7 +70,7 @@ _ROUND_SHARE = 0.5
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
-#: Transfers of all candidates together from which on the search is spread over processes: below, it ends within a second.
+#: Transfers of all candidates together from which on the search is left to other processes: below, it ends within a second.
 _WORTH_A_PROCESS = 4_000
 #: Schedules that take so many times as long as others gain too little by finer cuts.
 _FAR_BEHIND = 1.1
@@ -170,18 +170,28 @@ class Search:
         search, later ones are begun while it is looked at.
         """
         tried = 0
-        ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES
+        ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES and self.request.jobs > 1
         together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
         for waves in together:
             hopeful = [self._hopeful(planned) for planned in waves]
-            listed = [candidate for planned in hopeful for candidate in planned]
-            with closing(in_parallel(self._jobs(listed), _solved, self, listed, urgent=len(hopeful[0]))) as answers:
+            with closing(self._answers(hopeful)) as answers:
                 for planned in hopeful:
                     self._carry_out(planned, answers, tried)
                     tried += len(planned)
                     yield self.scored
                     if self.notes:
                         return
+
+    def _answers(self, waves: Sequence[Sequence[Candidate]]) -> Generator[_Answer | None, None, None]:
+        """What the candidates come to, wave by wave; None for what there is no time for."""
+        listed = [candidate for planned in waves for candidate in planned]
+        certain = 0 if self.scored else self.plan.fewest(waves[0])
+        processes, urgent = self._processes(listed), len(waves[0])
+        return in_time(processes, _solved, self, listed, left_s=self._left_s, certain=certain, urgent=urgent)
+
+    def _left_s(self) -> float:
+        """Seconds that the search may still take."""
+        return self.request.time_limit_s * _SEARCH_SHARE - self.ledger.elapsed_s()
 
     def _hopeful(self, planned: Sequence[Candidate]) -> list[Candidate]:
         """Without finer cuts of free roots where what an earlier wave made of these was far behind: they take longest, and gain
@@ -194,39 +204,43 @@ class Search:
         behind = taken.get(True, 0.0) > taken.get(False, math.inf) * _FAR_BEHIND
         return [each for each in planned if not (behind and each.strategy == JOINT)]
 
-    def _carry_out(self, planned: Sequence[Candidate], answers: Iterator[_Answer], tried: int) -> None:
+    def _carry_out(self, planned: Sequence[Candidate], answers: Iterator[_Answer | None], tried: int) -> None:
         """Take one wave's answers, after so many candidates of earlier ones."""
         scored: list[Scored] = []
         best: dict[int, float] = {}
         self.ledger.rest()
-        fewest = self.plan.fewest(planned)
         total = sum(map(len, self.plan.waves))
+        late: list[Candidate] = []
         for number, candidate in enumerate(planned):
-            enough = self.scored or (scored and number >= fewest)
-            if enough and self.ledger.elapsed_s() > self.request.time_limit_s * _SEARCH_SHARE:
-                self.notes.append(
-                    f"--time-limit ended the search after {tried + number} of {total} candidates; "
-                    "another run may end at another"
-                )
-                break
             size = candidate.anchor_bytes
             detail = f"{candidate.strategy}, {candidate.count} chunks, {format_size(size)}"
             self.progress(Progress("search", detail, (tried + number) / total, best.get(size)))
-            found, seconds = next(answers)
+            answer = next(answers)
+            if answer is None:
+                late.append(candidate)
+                continue
+            found, seconds = answer
             self.ledger.add(seconds)
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
+        while late and not (self.scored or scored):
+            found, seconds = _solved(self, late.pop(0))
+            self.ledger.add(seconds)
+            scored += found
+        if late:
+            ended = f"after {tried + len(planned) - len(late)} of {total} candidates"
+            self.notes.append(f"--time-limit ended the search {ended}; another run may end at another")
         self.scored = _merged([*self.scored, *scored])
         served = set[int]().union(*(entry.times_us for entry in self.scored))
         if left := [size for size in self.plan.sizes if size not in served]:
             # Time ran out before anything was solved nearer: an answer made for other sizes is better than none.
             self.scored = [entry.joined(self._scored_under(entry, left)) for entry in self.scored]
 
-    def _jobs(self, planned: Sequence[Candidate]) -> int:
-        """Processes for the plan: one where it is so little work that starting others takes longer."""
+    def _processes(self, planned: Sequence[Candidate]) -> int:
+        """Processes for the plan: none where it is so little work that starting one takes longer."""
         transfers = sum(transfers_of(self.plan.collective(candidate.count)) for candidate in planned)
-        return self.request.jobs if transfers > _WORTH_A_PROCESS else 1
+        return self.request.jobs if transfers > _WORTH_A_PROCESS else 0
 
     def _scored_under(self, entry: Scored, sizes: Sequence[int]) -> Scored:
         """The entry's solution under its protocol, at other sizes."""

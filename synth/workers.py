@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Sequence
+from multiprocessing.pool import Pool
 from typing import Any, TypeVar
 
 State = TypeVar("State")
@@ -18,6 +19,8 @@ Answer = TypeVar("Answer")
 
 #: How far tasks that nobody waits for give way: to a quarter of a core that another process wants as well.
 _NICENESS = 5
+
+_CAN_FORK = "fork" in multiprocessing.get_all_start_methods()
 
 _gives_way = False
 _begun_with: tuple[Callable[[Any, Any], Any], Any] | None = None
@@ -33,23 +36,51 @@ def in_parallel(
     function: Callable[[State, Task], Answer],
     state: State,
     tasks: Sequence[Task],
-    *,
-    urgent: int | None = None,
 ) -> Generator[Answer, None, None]:
     """`function(state, task)` for every task, in order, on up to `jobs` processes.
 
-    Of the tasks so many are `urgent` (None: all). The others are done while the caller has not asked for their answers yet, too, and
-    leave cores to what the caller does meanwhile.
-
     Closing the generator early ends the workers. What a task raises is raised here, at its place. Answers have to be picklable.
     """
-    if min(jobs, len(tasks)) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    if jobs < 2 or len(tasks) < 2 or not _CAN_FORK:
         yield from (function(state, task) for task in tasks)
         return
-    context = multiprocessing.get_context("fork")
+    with _pool(min(jobs, len(tasks)), function, state) as pool:
+        yield from pool.imap(_do, [(task, False) for task in tasks])
+
+
+def in_time(
+    processes: int,
+    function: Callable[[State, Task], Answer],
+    state: State,
+    tasks: Sequence[Task],
+    *,
+    left_s: Callable[[], float],
+    certain: int = 0,
+    urgent: int | None = None,
+) -> Generator[Answer | None, None, None]:
+    """As `in_parallel`, but an answer that is not there when no seconds are left is None; of the tasks so many are `certain` to be
+    waited for.
+
+    In other processes a task that has begun is given up, too; with 0 `processes` all is done here, where it ends.
+
+    Of the tasks so many are `urgent` (None: all). The others are done while the caller has not asked for their answers yet, too, and
+    leave cores to what the caller does meanwhile.
+    """
+    if processes < 1 or not tasks or not _CAN_FORK:
+        for number, task in enumerate(tasks):
+            yield function(state, task) if number < certain or left_s() > 0 else None
+        return
     urgent = len(tasks) if urgent is None else urgent
-    with context.Pool(min(jobs, len(tasks)), _begin, (function, state)) as pool:
-        yield from pool.imap(_do, [(task, number >= urgent) for number, task in enumerate(tasks)])
+    with _pool(min(processes, len(tasks)), function, state) as pool:
+        answers = [pool.apply_async(_do, ((task, number >= urgent),)) for number, task in enumerate(tasks)]
+        for number, answer in enumerate(answers):
+            if number >= certain:
+                answer.wait(max(0.0, left_s()))
+            yield answer.get() if number < certain or answer.ready() else None
+
+
+def _pool(jobs: int, function: Callable[[State, Task], Answer], state: State) -> Pool:
+    return multiprocessing.get_context("fork").Pool(jobs, _begin, (function, state))
 
 
 def _begin(function: Callable[[Any, Any], Any], state: Any) -> None:

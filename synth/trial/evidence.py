@@ -31,7 +31,7 @@ from synth.timing import busiest_link_us
 from synth.topology import DeviceKind
 from synth.trial.contender import Contender, Runs
 from synth.units import format_size
-from synth.workers import in_parallel
+from synth.workers import in_time
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
@@ -44,7 +44,7 @@ _USUAL_RANKS = 8
 _LOWERING_WORK = 2
 #: A program that is more work is simulated where candidates are compared and at the ends of what it serves, not at every size.
 _EVERY_SIZE_WORK = 20_000
-#: Work from which on it is spread over processes: below, it ends within a second.
+#: Work from which on it is left to other processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
 #: A schedule that takes no longer than its busiest link is busy, times this, is held up by its routes alone.
 _KEPT_BUSY = 1.005
@@ -84,13 +84,12 @@ class Effort(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What is known of the candidates of one plan: `refusals` holds why contenders were dropped, `notes` what was cut."""
+    """What is known of the candidates of one plan: `refusals` holds why contenders were dropped."""
 
     plan: Plan
     ledger: Ledger
     progress: Callable[[Progress], None]
     refusals: dict[Contender, NoAnswerError] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.scored: Sequence[Scored] = ()
@@ -100,6 +99,8 @@ class Evidence:
         self.work = 0
         """what was planned so far: messages of all programs that are simulated, times the sizes that they are simulated at, times
         the links that they cross (what shares links is simulated together), and transfers of those that are made"""
+        self.late = 0
+        """simulations for which there was no time"""
         self._algos: dict[Contender, Algo] = {}
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
@@ -110,6 +111,14 @@ class Evidence:
     def request(self) -> Request:
         """What is asked for."""
         return self.plan.request
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was cut short, in words."""
+        if not self.late:
+            return ()
+        left = f"with {self.late} simulation{'s' * (self.late > 1)} left"
+        return (f"--time-limit ended the trial {left}; another run may end at another",)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -284,21 +293,22 @@ class Evidence:
         return work
 
     def carry_out(self, runs: Runs, *, may_end: bool = False) -> None:
-        """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up."""
+        """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up, unless nothing
+        was simulated so far: then the first is waited for.
+        """
         tasks: list[tuple[Contender, list[int]]] = []
         for contender, sizes in runs.items():
             made = contender in self._algos
             tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
-        jobs = self.request.jobs if self.work > _WORTH_A_PROCESS else 1
+        processes = self.request.jobs if self.work > _WORTH_A_PROCESS else 0
         self.ledger.rest()
-        answers = in_parallel(jobs, _simulated, self, tasks)
+        certain = len(tasks) if not may_end else 0 if self._times else 1
+        answers = in_time(processes, _simulated, self, tasks, left_s=self._left_s, certain=certain)
         for number, (contender, sizes) in enumerate(tasks):
-            if may_end and self.ledger.elapsed_s() > self.request.time_limit_s:
-                self.notes.append(
-                    f"--time-limit ended the trial with {len(tasks) - number} simulations left; another run may end at another"
-                )
-                break
             found = next(answers)
+            if found is None:
+                self.late += 1
+                continue
             entry = self.entry(contender)
             detail = f"{format_size(sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
             self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
@@ -314,6 +324,10 @@ class Evidence:
                     self._given_up.add(contender)
                 self.ledger.add(found.seconds)
         answers.close()
+
+    def _left_s(self) -> float:
+        """Seconds of the request that are left."""
+        return self.request.time_limit_s - self.ledger.elapsed_s()
 
     def is_same(self, contender: Contender, other: Contender) -> bool:
         """Whether two shapes of one candidate have the same channels, and so one program: paths have no more than chunks."""

@@ -110,19 +110,20 @@ class Trial(Evidence):
         for size in self.plan.looked_at:
             for contender in self.ranking.known_at_once(ranked[size].all, size):
                 self.spend(quick, contender, size, math.inf)
-        self.carry_out(quick)
-        self.carry_out(self._planned(self.shapes.wide_rivals))
+        self.carry_out(quick, may_end=True)
+        self.carry_out(self._planned(self.shapes.wide_rivals), may_end=True)
         first: Runs = {}
         for size in self.plan.looked_at:
             for contender in self.ranking.openers(ranked[size], size) if not self.is_reached(size) else ():
                 self.spend(first, contender, size, math.inf)
-        self.carry_out(first)
+        self.carry_out(first, may_end=True)
         self.carry_out(
             {
                 replace(each, instances=self.request.instances or 1): first[each]
                 for each in first
                 if self._is_too_wide(each)
-            }
+            },
+            may_end=True,
         )
         others: Runs = {}
         for turn in range(1, _MOST_AT_A_SIZE):

@@ -177,6 +177,17 @@ def test_asked_for_one_size_nothing_is_slower_than_a_ring_in_any_shape(topology:
     assert row.time_us <= Rivals(topology, CollectiveName.ALLGATHER).times_us("ring", [size])[size] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_when_time_is_up_what_was_simulated_first_is_the_answer(jobs: int) -> None:
+    """And that it was cut short is said once, however much was left."""
+    topology = full(8, GBps=50.0)
+    result = synthesize(request(topology, "allgather", 16 * MB, objective="time", time_limit_s=0.0, jobs=jobs))
+    assert result.cut_short
+    assert len([note for note in result.notes if note.startswith("--time-limit ended the trial")]) == 1
+    assert len([row for row in result.tried if row.simulated_us]) == 1
+    assert len(result.files) == 1
+
+
 def test_what_more_threadblocks_help_gets_still_more() -> None:
     trial = trial_of(full(8, GBps=50.0), "reduce-scatter", 16 * MB, 16 * MB)
     times = {contender: trial.simulated_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
