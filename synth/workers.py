@@ -6,12 +6,12 @@ is done here. Results come in the order of the tasks.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Sequence
-from multiprocessing.pool import Pool
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 State = TypeVar("State")
 Task = TypeVar("Task")
@@ -41,11 +41,9 @@ def in_parallel(
 
     Closing the generator early ends the workers. What a task raises is raised here, at its place. Answers have to be picklable.
     """
-    if jobs < 2 or len(tasks) < 2 or not _CAN_FORK:
-        yield from (function(state, task) for task in tasks)
-        return
-    with _pool(min(jobs, len(tasks)), function, state) as pool:
-        yield from pool.imap(_do, [(task, False) for task in tasks])
+    processes = jobs if min(jobs, len(tasks)) > 1 else 0
+    answers = in_time(processes, function, state, tasks, left_s=lambda: math.inf, certain=len(tasks))
+    return cast(Generator[Answer, None, None], answers)  # all are certain to come
 
 
 def in_time(
@@ -71,16 +69,12 @@ def in_time(
             yield function(state, task) if number < certain or left_s() > 0 else None
         return
     urgent = len(tasks) if urgent is None else urgent
-    with _pool(min(processes, len(tasks)), function, state) as pool:
+    with multiprocessing.get_context("fork").Pool(min(processes, len(tasks)), _begin, (function, state)) as pool:
         answers = [pool.apply_async(_do, ((task, number >= urgent),)) for number, task in enumerate(tasks)]
         for number, answer in enumerate(answers):
             if number >= certain:
                 answer.wait(max(0.0, left_s()))
             yield answer.get() if number < certain or answer.ready() else None
-
-
-def _pool(jobs: int, function: Callable[[State, Task], Answer], state: State) -> Pool:
-    return multiprocessing.get_context("fork").Pool(jobs, _begin, (function, state))
 
 
 def _begin(function: Callable[[Any, Any], Any], state: Any) -> None:

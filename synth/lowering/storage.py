@@ -8,7 +8,6 @@ in its input. Where a sum takes two steps, sums.py says which of them lie in scr
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from msccl_xml.model import Buffer
 from synth.errors import CheckError
-from synth.lowering.buffers import Layout, Slot
+from synth.lowering.buffers import Layout, Slot, slots_in_row
 from synth.lowering.messages import Message
 from synth.lowering.order import Order
 from synth.lowering.sums import Sum
@@ -134,39 +133,44 @@ class _Walk:
                 self._free(rank, there)
 
     def _values(self, rank: int, chunks: Sequence[int]) -> list[Slot]:
-        """Where chunks are that the rank has: what has arrived, or else its own."""
+        """Where chunks are that the rank has."""
+        values = []
+        for chunk, slot in zip(chunks, self._held(rank, chunks), strict=True):
+            if slot is None:
+                raise CheckError("lowering", f"rank {rank} uses chunk {chunk} before it has it")
+            values.append(slot)
+        return values
+
+    def _held(self, rank: int, chunks: Sequence[int]) -> list[Slot | None]:
+        """What has arrived of chunks, or else the rank's own."""
         held, own = self.held[rank], self.layout.sources(rank)
-        slots = [held.get(chunk) or own.get(chunk) for chunk in chunks]
-        found = [slot for slot in slots if slot is not None]
-        if len(found) < len(slots):
-            raise CheckError("lowering", f"rank {rank} uses chunk {chunks[slots.index(None)]} before it has it")
-        return found
+        return [held.get(chunk) or own.get(chunk) for chunk in chunks]
 
     def _homes(self, message: Message) -> list[Slot]:
         """Where a message's chunks will be stored: where they have to end, or in scratch."""
         rank, _, chunks = message.received
         home, ends = self.home[rank], self.layout.destinations(rank)
-        homes = [ends.get(chunk) or home.get(chunk) for chunk in chunks]
+        known = [ends.get(chunk) or home.get(chunk) for chunk in chunks]
         if self.sums:
-            apart = (Sum.SCRATCH, Sum.ONTO_RESULT)
-            homes = [
-                None if self.sums.get((message.index, chunk)) in apart else there
-                for chunk, there in zip(chunks, homes, strict=True)
+            known = [
+                None if self._is_apart(message.index, chunk) else there
+                for chunk, there in zip(chunks, known, strict=True)
             ]
-        if missing := homes.count(None):
+        missing = [chunk for chunk, there in zip(chunks, known, strict=True) if there is None]
+        if missing:
             pool = self.pools.setdefault(rank, ScratchPool(self.cooling))
-            free = itertools.count(pool.allocate(missing, self.clock[rank]))
-            for chunk, there in zip(chunks, homes, strict=True):
-                if there is None:
-                    home[chunk] = Slot(Buffer.SCRATCH, next(free))
-            homes = [home[chunk] if there is None else there for chunk, there in zip(chunks, homes, strict=True)]
-        return [there for there in homes if there is not None]
+            first = pool.allocate(len(missing), self.clock[rank])
+            home.update(zip(missing, slots_in_row(Slot(Buffer.SCRATCH, first), len(missing)), strict=True))
+        return [there or home[chunk] for chunk, there in zip(chunks, known, strict=True)]
+
+    def _is_apart(self, index: int, chunk: int) -> bool:
+        """Whether what a message brings of a chunk lies in scratch until it is added."""
+        return self.sums.get((index, chunk)) in (Sum.SCRATCH, Sum.ONTO_RESULT)
 
     def _added(self, message: Message, received: Sequence[Slot]) -> list[Slot]:
         """Where the sums go of what is received in these slots and what the rank has; what it has none of stays where it is."""
         rank, _, chunks = message.received
-        held, own = self.held[rank], self.layout.sources(rank)
-        local = self.storage.local[message.index] = [held.get(chunk) or own.get(chunk) for chunk in chunks]
+        local = self.storage.local[message.index] = self._held(rank, chunks)
         totals = []
         for chunk, mine, there in zip(chunks, local, received, strict=True):
             total = there

@@ -302,7 +302,8 @@ class Evidence:
             tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
         processes = self.request.jobs if self.work > _WORTH_A_PROCESS else 0
         self.ledger.rest()
-        certain = len(tasks) if not may_end else 0 if self._times else 1
+        must = 0 if any(self._times.values()) else 1
+        certain = must if may_end else len(tasks)
         answers = in_time(processes, _simulated, self, tasks, left_s=self._left_s, certain=certain)
         for number, (contender, sizes) in enumerate(tasks):
             found = next(answers)

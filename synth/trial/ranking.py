@@ -136,11 +136,12 @@ class Ranking:
     def _fell_short(self, contender: Contender, size: int) -> bool:
         """Whether the estimate says for certain that something which was simulated at a size is better."""
         entry = self.evidence.entry(contender)
+        if not self.evidence.request.by_time or self.evidence.is_known(contender):
+            return False
         if size < FILLING_BYTES or entry.protocol != "LL128" or entry.candidate.in_rounds:
             return False
         best_us = min(self.evidence.timed(size).values(), default=math.inf)
-        known = self.evidence.is_known(contender) or not self.evidence.request.by_time
-        return not known and self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
+        return self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
 
     def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
         """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,

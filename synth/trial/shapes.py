@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS
@@ -187,33 +187,29 @@ class Shapes:
                 continue
             if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
                 yield from self._times_over(contender, (entry.copies,), size)
-        yield from self._fewer_rivals(size, self._is_quick, (1,), _NEAR_RIVAL_ALONE)
+        yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
 
     def further_rivals(self, size: int) -> Iterator[Contender]:
         """These once over, if that may be better still; and of what is nearly the best what is in between, and of LL, which needs
         several threadblocks to fill a link.
         """
-        yield from self._fewer_rivals(size, self._is_quick, (1,), _NEAR_RIVAL_ALONE)
-        yield from self._fewer_rivals(size, self._is_low, _BETWEEN, _NEAR_RIVAL_LL)
-        yield from self._fewer_rivals(size, self._is_quick, _BETWEEN, NEAR_LEADER)
+        yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
+        yield from self._fewer_rivals(size, _BETWEEN, _NEAR_RIVAL_LL, low=True)
+        yield from self._fewer_rivals(size, _BETWEEN, NEAR_LEADER)
 
     def _fewer_rivals(
-        self, size: int, kind: Callable[[Contender], bool], numbers: Sequence[int], near: float
+        self, size: int, numbers: Sequence[int], near: float, *, low: bool = False
     ) -> Iterator[Contender]:
-        """Rings and trees of a kind that were simulated with other instances, if they took no longer than so many times the best."""
+        """Rings and trees, those of LL (`low`) or all others, that were simulated with other instances, if they took no longer than
+        so many times the best.
+        """
         timed = self.evidence.timed(size)
         best: dict[int, Contender] = {}
         for contender in filter(self.evidence.is_rival, timed):
             best.setdefault(contender.position, contender)
-        for contender in filter(kind, best.values()):
-            if timed[contender] <= min(timed.values()) * near:
+        for contender in best.values():
+            if self.evidence.entry(contender).is_low is low and timed[contender] <= min(timed.values()) * near:
                 yield from self._times_over(contender, numbers, size)
-
-    def _is_low(self, contender: Contender) -> bool:
-        return self.evidence.entry(contender).is_low
-
-    def _is_quick(self, contender: Contender) -> bool:
-        return not self._is_low(contender)
 
     def crossing(self, size: int) -> Iterator[Contender]:
         """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and

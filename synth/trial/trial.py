@@ -104,7 +104,9 @@ class Trial(Evidence):
         return self.prices.split(known, max_files, alone=True)
 
     def _look_at_candidates(self) -> None:
-        """Simulate at every size looked at the candidate that seems best there, then the next ones, while there is work left."""
+        """Simulate at every size looked at what rules out others, the candidate that seems best there, then the next ones, while
+        there is work left.
+        """
         ranked = {size: self.ranking.ranked(size) for size in self.plan.looked_at}
         quick: Runs = {}
         for size in self.plan.looked_at:

@@ -171,7 +171,8 @@ def _initial_memory(expressions: Expressions, layout: Layout, collective: Collec
 
 
 def _check_result(memory: list[list[int]], layout: Layout, collective: Collective, expressions: Expressions) -> None:
-    wanted = _Wanted(collective)
+    chunks = range(collective.num_chunk_ids)
+    wanted = {chunk: sum(1 << rank for rank in collective.sources(chunk)) for chunk in chunks}
     for rank, here in enumerate(memory):
         start = layout.ranks[rank].address(Buffer.OUTPUT, 0)
         for chunk, offset in collective.outputs(rank).items():
@@ -180,17 +181,6 @@ def _check_result(memory: list[list[int]], layout: Layout, collective: Collectiv
                 expected = f"chunk {chunk} of {_format_ranks(wanted[chunk])}"
                 problem = f"wrong result when called {layout}: gpu {rank} must end with {expected} in o[{offset}]"
                 raise VerifyError(problem, (f"  it holds {expressions.describe(node)}",))
-
-
-class _Wanted(dict[int, int]):
-    """By chunk the ranks, as bits, whose contributions its result sums."""
-
-    def __init__(self, collective: Collective) -> None:
-        self._sources = collective.sources
-
-    def __missing__(self, chunk: int) -> int:
-        ranks = self[chunk] = sum(1 << rank for rank in self._sources(chunk))
-        return ranks
 
 
 def _check_same_order(memory: list[list[int]], layout: Layout, collective: Collective) -> None:
