@@ -46,13 +46,25 @@ class Limits:
     """int16 in the structs"""
     nodes: int = 4095
     """elements of the file as one rank sees it: algo, all gpus, its own threadblocks and steps"""
+    files: int = 1024
+    """that are kept (MSCCL_MAX_NUM_ALGOS; elsewhere handles), in the order in which they are named; those that cannot be read are
+    passed over"""
     basic_types: frozenset[StepType] = frozenset(StepType)
     """step types that a build without fused operations runs"""
 
 
 LIMITS: dict[str, Limits] = {
     "msccl": Limits(
-        "msccl", 256, 216, 127, 32, _COMMON_COLLS | {"reduce_scatter", "custom"}, (), fused=15, chunk_consistency=True
+        "msccl",
+        256,
+        216,
+        127,
+        32,
+        _COMMON_COLLS | {"reduce_scatter", "custom"},
+        (),
+        fused=15,
+        chunk_consistency=True,
+        files=4,
     ),
     "executor": Limits(
         "executor", 64, 1024, 127, 32, _EXECUTOR_COLLS, ("outofplace", "minBytes", "maxBytes"), fused=15
@@ -70,9 +82,8 @@ LIMITS: dict[str, Limits] = {
     ),
 }
 RUNTIMES = tuple(LIMITS)
-#: Files that microsoft/msccl keeps (MSCCL_MAX_NUM_ALGOS), in the order in which they are named; it passes over those that it cannot
-#: read. Files of one answer are no more.
-MAX_FILES = 4
+#: Files of one answer unless asked otherwise: what every runtime keeps.
+MAX_FILES = min(limits.files for limits in LIMITS.values())
 
 _SPELLINGS = {
     "msccl": {"reduce-scatter": "reduce_scatter", "gather": "custom", "scatter": "custom"},

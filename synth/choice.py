@@ -13,7 +13,7 @@ _FILE_PENALTY = 0.005
 #: What being off squared counts for: 10 % at one size are as bad as 14 % in small parts over many.
 _FAR_OFF = 4.0
 #: And what being behind others' algorithms counts for beside: nobody should be worse off at any size.
-_BEHIND = 4.0
+_BEHIND = 12.0
 
 
 class Segment(NamedTuple):

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
-from msccl_xml.limits import MAX_FILES
 from msccl_xml.model import Algo
 from synth.bounds import Bound
 from synth.choice import Segment
@@ -32,7 +31,7 @@ __all__ = ["available_cores", "synthesize"]
 
 @collector_paused()
 def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _: None) -> Result:
-    """The answer to a request: at most four verified files that cover its sizes, and the table of what they take.
+    """The answer to a request: at most `max_files` verified files that cover its sizes, and the table of what they take.
 
     Raises InputError and NoAnswerError where the request cannot be met, VerifyError or CheckError for a bug of ours.
     """
@@ -71,7 +70,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
 
 def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan]]:
     """The split of the sizes by the trial's costs, and its files, each verified."""
-    segments = trial.segments(MAX_FILES)
+    segments = trial.segments(request.max_files)
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
     chosen = [trial.contenders[segment.candidate] for segment in segments]
@@ -106,7 +105,7 @@ def _verify(claims: Sequence[_Claim], number: int) -> None:
 def _refusal(request: Request) -> NoAnswerError:
     """Why no candidate serves all sizes, where none was refused later on."""
     if request.instances is None:
-        return NoAnswerError(f"--sizes: {MAX_FILES} files do not serve them all, expected a narrower range")
+        return NoAnswerError(f"--sizes: {request.max_files} files do not serve them all, expected a narrower range")
     return NoAnswerError(
         f"--instances: {request.instances} copies of the algorithm do not divide every buffer of {request.collective}, "
         "expected a number that does; or name a count with --chunks, and runtimes pass over the file where it does not divide"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msccl_xml.limits import MAX_FILES
 from msccl_xml.model import Algo
 from synth.collective import ROOTED, CollectiveName, root_of
 from synth.sketch import Sketch
@@ -36,6 +37,8 @@ class Request:
     instances: int | None = None
     chunks: int | None = None
     max_threadblocks: int | None = None
+    max_files: int = MAX_FILES
+    """Files of the answer at most."""
     sketch: Sketch | None = None
     time_limit_s: float = 30.0
     seed: int = 0

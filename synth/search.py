@@ -12,7 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
-from synth.baselines import BASELINES
+from synth.baselines import BASELINES, RIVALS
 from synth.boxes import Boxes
 from synth.candidates import (
     CHAINS,
@@ -409,7 +409,8 @@ class Search:
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
             low = protocol == "LL"
             coarse = candidate.strategy in BASELINES or len(solution.schedule.sends) <= _COARSE_SENDS
-            near = [size for size in usable if low or size <= CONNECTION_BOUND_BYTES] if low or coarse else []
+            rival = candidate.strategy in RIVALS
+            near = [size for size in usable if low or rival or size <= CONNECTION_BOUND_BYTES] if low or coarse else []
             copies, fit = self._copies(candidate, solution, near)
             wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
             scored.append(Scored(solution, candidate, protocol, times, schedules, copies, wide))

@@ -5,9 +5,20 @@ the pipeline does (messages, exact times, lowering), so it is a part of the pipe
 no other stage, no judge and no input parser. Read plan.py first, then the algorithms, one a file.
 """
 
-from synth.baselines.build import BASELINES, Baseline, build, schedule
+from synth.baselines.build import BASELINES, RIVALS, Baseline, build, schedule
 from synth.baselines.machine import Machine
 from synth.baselines.options import BaselineOptions, Built
 from synth.baselines.ring_search import Ring, find_rings
 
-__all__ = ["BASELINES", "Baseline", "BaselineOptions", "Built", "Machine", "Ring", "build", "find_rings", "schedule"]
+__all__ = [
+    "BASELINES",
+    "RIVALS",
+    "Baseline",
+    "BaselineOptions",
+    "Built",
+    "Machine",
+    "Ring",
+    "build",
+    "find_rings",
+    "schedule",
+]

@@ -75,6 +75,9 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
     }
 )
 
+#: What NCCL runs by itself: others' algorithms that everybody has.
+RIVALS = frozenset({"ring", "tree"})
+
 
 def build(
     name: str,

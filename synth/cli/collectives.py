@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from msccl_xml.limits import LIMITS
 from synth.cli import output
 from synth.cli.machine import MAX_RANKS as MAX_RANKS
 from synth.cli.machine import MachineOptions, broken, copies, group_in, load_described, restricted
@@ -46,6 +47,7 @@ class Options:
     instances: int | None
     chunks: int | None
     max_threadblocks: int | None
+    files: int
     sketch: str | None
     time_limit: float
     jobs: int | None
@@ -179,6 +181,7 @@ def _request(
         instances=options.instances,
         chunks=options.chunks,
         max_threadblocks=options.max_threadblocks,
+        max_files=_files(options),
         sketch=sketch,
         time_limit_s=options.time_limit,
         seed=options.seed,
@@ -205,6 +208,14 @@ def _root(
     if root is not None and group is not None and root not in group:
         raise InputError("--root", "", root, f"a rank of --group {group_text(group)}")
     return root_of(collective, root, group)
+
+
+def _files(options: Options) -> int:
+    """How many files a range may have; InputError where the runtime would not load so many."""
+    most = LIMITS[options.runtime].files
+    if options.files > most:
+        raise InputError("--files", "", options.files, f"at most {most}, which is all that {options.runtime} loads")
+    return options.files
 
 
 def _inplace(collective: CollectiveName, inplace: bool | None) -> bool | None:

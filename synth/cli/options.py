@@ -78,7 +78,7 @@ def _input_options(rooted: bool) -> list[click.Option]:
             "--sizes",
             callback=params.size_range,
             metavar="LOW:HIGH",
-            help="At most four files that cover this range. [1KB:1GB]",
+            help="As few files as are worth it (--files) that cover this range. [1KB:1GB]",
         ),
         _option("--root", type=int, metavar="RANK", hidden=not rooted, help="The rank that is the root. [0]"),
         _option("--sketch", metavar="FILE", help="Hints that narrow the search."),
@@ -160,6 +160,13 @@ def _search_options() -> list[click.Option]:
         ),
         _option(
             "--max-threadblocks", callback=params.whole_from(1), metavar="N", help="Threadblocks of a GPU at most. [64]"
+        ),
+        _option(
+            "--files",
+            callback=params.whole_from(1),
+            default="4",
+            metavar="N",
+            help="Files of a range at most; microsoft/msccl loads no more than 4. [4]",
         ),
         _option(
             "--time-limit",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from msccl_xml.differences import differences
 from msccl_xml.errors import XmlError
 from msccl_xml.header import Header
-from msccl_xml.limits import MAX_FILES, RUNTIMES
+from msccl_xml.limits import LIMITS, RUNTIMES
 from msccl_xml.model import Algo
 from msccl_xml.read import read_algo
 from msccl_xml.strict import LoadVerdict, load_as
@@ -134,7 +134,7 @@ def _load_order(files: Sequence[_File], runtime: str, ranks: int | None) -> list
     """The files that the runtime has after loading, in the order in which it tries them."""
     loaded = [file for file in files if file.verdicts[runtime].ok]
     if runtime == "msccl":
-        return loaded[:MAX_FILES]
+        return loaded[: LIMITS[runtime].files]
     if any(_spoils(file.verdicts[runtime], ranks) for file in files):
         return []
     return sorted(loaded, key=lambda file: file.path) if runtime == "executor" else loaded
@@ -219,7 +219,9 @@ def _crowded(file: _File, runtime: str, order: Sequence[_File], taken: str | Non
         )
     if runtime == "msccl":
         return Refusal(
-            "order", f"msccl keeps {MAX_FILES} files, and as many come before it", "leave one out, or load it earlier"
+            "order",
+            f"msccl keeps {LIMITS[runtime].files} files, and as many come before it",
+            "leave one out, or load it earlier",
         )
     return Refusal(
         "load",

@@ -1,7 +1,7 @@
 """Lowering: who sends what when becomes what each threadblock of each gpu does. Read lower.py first."""
 
 from synth.lowering.exchange import adding_threadblocks, write_exchange
-from synth.lowering.lower import channels_foreseen, lower, lowered_collective, threadblocks_needed
+from synth.lowering.lower import channels_foreseen, lower, lowered_collective, may_part, threadblocks_needed
 from synth.lowering.options import MAX_CHANNELS, LoweringOptions, Protocol, Runtime
 from synth.lowering.streams import stream_width
 
@@ -14,6 +14,7 @@ __all__ = [
     "channels_foreseen",
     "lower",
     "lowered_collective",
+    "may_part",
     "stream_width",
     "threadblocks_needed",
     "write_exchange",

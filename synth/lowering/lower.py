@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
-from msccl_xml.limits import Limits, check_limits, too_many_elements
+from msccl_xml.limits import Limits, check_limits, coll_spelling, too_many_elements
 from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.collector import collector_paused
@@ -294,15 +294,23 @@ def _orders(messages: list[Message], turns: Turns, capacity: int) -> Iterator[Or
         yield order_as_sent(timed)
 
 
-def _fewest_of_a_transfer(problem: _Problem) -> int:
+def may_part(collective: Collective, schedule: Schedule, options: LoweringOptions) -> bool:
+    """Whether some message is sure to leave room in its connection only in buffers that are smaller than the largest that the file
+    is for: around a ring everybody waits for room to pass on what fills it, so that threadblocks may have to part.
+    """
+    coll = coll_spelling(collective.name.value, options.runtime)
+    held = (options.capacity - 1) * max(1, _fewest_of_a_transfer(collective, coll, options))
+    return any(len(send.chunks) > held for send in schedule.sends)
+
+
+def _fewest_of_a_transfer(collective: Collective, coll: str, options: LoweringOptions) -> int:
     """Chunks that a transfer holds at least: of the largest buffer that the file is for, however small the runtime's own are.
     Sizes of custom collectives are not compared: they come in any.
     """
-    target, options = problem.target, problem.options
-    if target.coll == "custom":
+    if coll == "custom":
         return 1
-    chunk_bytes = -(-options.max_bytes // lowered_collective(target.collective, options).chunks)
-    return chunks_per_transfer(target.coll, options.protocol, chunk_bytes, options.runtime) // _SMALLER_BUFFERS
+    chunk_bytes = -(-options.max_bytes // lowered_collective(collective, options).chunks)
+    return chunks_per_transfer(coll, options.protocol, chunk_bytes, options.runtime) // _SMALLER_BUFFERS
 
 
 def _assign_threadblocks(
@@ -315,7 +323,8 @@ def _assign_threadblocks(
     """
     options = problem.options
     most = options.threadblocks // options.instances
-    capacity, chunks = options.capacity, _fewest_of_a_transfer(problem)
+    capacity = options.capacity
+    chunks = _fewest_of_a_transfer(problem.target.collective, problem.target.coll, options)
     fuses = options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
     apart: frozenset[Owner] = frozenset()

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """The candidate at `position` in the shape of so many channels a path (0: what its bandwidth needs) and instances."""
+    """The candidate at `position` in the shape of so many channels a path (0: what its bandwidth needs) and instances.
+
+    `up_to_bytes` is the largest buffer that its program is for (None: all that the candidate serves): where messages of larger ones
+    would fill their connections, threadblocks part that need not for these.
+    """
 
     position: int
     channels: int = 0
     instances: int = 1
+    up_to_bytes: int | None = None
 
 
 #: Which contenders to simulate at which sizes, in bytes.

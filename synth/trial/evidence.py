@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from msccl_xml.model import Algo
-from synth.baselines import BASELINES
+from synth.baselines import BASELINES, RIVALS
 from synth.candidates import LARGE_VIEW
 from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import EffortError, NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective
+from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective, may_part, threadblocks_needed
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -56,8 +56,6 @@ _FEW_PEERS = 8
 _FEW_ON_A_NIC = 2
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
 _SHORT_IN_ROUNDS_BYTES = 16 << 20
-#: What NCCL runs by itself.
-_RIVALS = ("ring", "tree")
 #: Collectives whose result replaces what they are given, unless asked otherwise.
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
@@ -142,7 +140,7 @@ class Evidence:
 
     def is_rival(self, contender: Contender) -> bool:
         """Whether it is what a library would run by itself."""
-        return self.entry(contender).candidate.strategy in _RIVALS
+        return self.entry(contender).candidate.strategy in RIVALS
 
     def algo(self, contender: Contender) -> Algo:
         """The contender's program, made once. Raises NoAnswerError where no runtime could hold it."""
@@ -215,7 +213,10 @@ class Evidence:
     def estimates(self, contender: Contender) -> dict[int, float]:
         """What is expected of a contender before it is simulated, by size: of most shapes the same as of the plain one."""
         entry = self.entry(contender)
-        return entry.times_us | entry.wide_us if contender.instances == entry.copies else entry.times_us
+        times_us = entry.times_us | entry.wide_us if contender.instances == entry.copies else entry.times_us
+        if contender.up_to_bytes is None:
+            return times_us
+        return {size: us for size, us in times_us.items() if size <= contender.up_to_bytes}
 
     def divides(self, entry: Scored, instances: int, size: int) -> bool:
         """Whether runtimes would use a candidate in so many instances at a size: their chunks divide it."""
@@ -358,6 +359,17 @@ class Evidence:
         folded = self.scored[position].solution.folded
         return 1 if folded is None else folded.boxes.count
 
+    def has_parted(self, contender: Contender) -> bool:
+        """Whether receives and sends of the contender's program have threadblocks apart that might share them in smaller buffers: it
+        has more than they need together, and one for copies.
+        """
+        solution, options = self.entry(contender).solution, self._options(contender)
+        if solution.written is not None or not may_part(solution.collective, solution.lowered, options):
+            return False
+        foreseen = channels_foreseen(solution.instance, solution.lowered, options)
+        together = threadblocks_needed(solution.instance, foreseen, joined=True) + 1
+        return self.algo(contender).threadblocks > together * contender.instances
+
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
@@ -379,7 +391,7 @@ class Evidence:
 
     def _most_bytes(self, contender: Contender) -> int:
         """The largest buffer that a file of the contender is for: below the next size that it does not serve."""
-        served = max(self.entry(contender).times_us, default=self.request.max_bytes)
+        served = max(self.estimates(contender), default=self.request.max_bytes)
         return next((size for size in self.sizes if size > served), self.request.max_bytes)
 
     def _options(self, contender: Contender) -> LoweringOptions:

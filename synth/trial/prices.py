@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ _TIME_PRICE = 0.05
 _TIME_PRICE_LARGE = 0.12
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
+#: Buffers from which on what one more byte takes is about the same.
+_FILLING_BYTES = 8 << 20
 #: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
 _NEAR_SIZE = 2
 
@@ -74,12 +77,27 @@ class Prices:
                 size: self.evidence.taken_us(contender, size) * self.price(contender, size) for size in sorted(sure)
             }
             costs.append(certain if alone else served | certain)
-        others: dict[int, float] = {}
+        return split_range(self.evidence.sizes, costs, max_files, self.rivals())
+
+    def rivals(self) -> dict[int, float]:
+        """What rings and trees cost at every size, whether a file of them serves it or not: a library runs them in any case, and
+        needs no cut that divides. Beyond the last size of a file that fills its links they take as much more a byte as between
+        the last two.
+        """
+        rivals: dict[int, float] = {}
         for contender in filter(self.evidence.is_rival, self.evidence.contenders):
-            for size, taken in self.evidence.simulated_us(contender).items():
-                priced = taken * self.price(contender, size)
-                others[size] = min(others.get(size, math.inf), priced)
-        return split_range(self.evidence.sizes, costs, max_files, others)
+            costs = self.costs(contender)
+            filling = [
+                (size, us) for size, us in self.evidence.simulated_us(contender).items() if size >= _FILLING_BYTES
+            ]
+            if len(filling) > 1:
+                (before, before_us), (last, last_us) = filling[-2:]
+                price = self.price(contender, last)
+                for size in self.evidence.sizes[bisect_right(self.evidence.sizes, max(costs)) :]:
+                    costs[size] = (last_us + (size - last) * (last_us - before_us) / (last - before)) * price
+            for size, cost in costs.items():
+                rivals[size] = min(rivals.get(size, math.inf), cost)
+        return rivals
 
 
 def _apart(one: int, other: int) -> int:

@@ -47,6 +47,8 @@ _NEAR_RIVAL = 1.7
 _NEAR_RIVAL_ALONE = 1.4
 _NEAR_RIVAL_LL = 1.2
 _BETWEEN = (2, 4)
+#: What threadblocks that part take may be so much more than what joined ones do.
+_NEAR_PARTED = 1.15
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
 _LISTED_OVER_BOXES = 2
 #: Instances that what is best so far may come to.
@@ -210,6 +212,19 @@ class Shapes:
         for contender in best.values():
             if self.evidence.entry(contender).is_low is low and timed[contender] <= min(timed.values()) * near:
                 yield from self._times_over(contender, numbers, size)
+
+    def for_smaller(self, size: int) -> Iterator[Contender]:
+        """Rings that are near the best at a size of a range, as programs for buffers up to `FILLING_BYTES` alone, if their
+        threadblocks have parted for larger ones.
+        """
+        if size > FILLING_BYTES or self.evidence.request.single_size or not self.evidence.request.by_time:
+            return
+        timed = self.evidence.timed(size)
+        limit_us = min(timed.values(), default=0.0) * _NEAR_PARTED
+        for contender in filter(self.evidence.is_rival, timed):
+            near = contender.up_to_bytes is None and timed[contender] <= limit_us
+            if near and self.evidence.has_parted(contender):
+                yield replace(contender, up_to_bytes=FILLING_BYTES)
 
     def crossing(self, size: int) -> Iterator[Contender]:
         """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and

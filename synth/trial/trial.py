@@ -33,6 +33,8 @@ _OPENING_SHARE = 0.5
 #: Work that may go to shapes which are seldom best, each time, for one size and for many.
 _LITTLE_WORK = 100_000
 _LITTLE_WORK_OF_A_RANGE = 40_000
+#: And to programs for the smaller of a range's buffers.
+_SMALLER_WORK = 150_000
 #: The same for other shapes of what is promising, where latency counts.
 _SMALL_SHAPES_WORK = 40_000
 #: Contenders that are simulated at a size of a range since they are likely to be this near the best there, and the work of all.
@@ -173,6 +175,7 @@ class Trial(Evidence):
         self.carry_out(self._planned(self.shapes.crossing), may_end=True)
         rivals = self._planned(self.shapes.further_rivals, _MOST_WORK) if self.in_any_shape else {}
         self.carry_out(self._planned(self.shapes.further) | rivals, may_end=True)
+        self.carry_out(self._planned(self.shapes.for_smaller, _SMALLER_WORK), may_end=True)
         for _ in range(_MOST_SPREADS):
             self.carry_out(self._planned(self.shapes.neighbours), may_end=True)
 

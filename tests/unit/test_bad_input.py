@@ -125,6 +125,11 @@ def test_more_nodes_than_can_be_solved(box: Path, capsys: pytest.CaptureFixture[
     assert line == f"synth: --nodes: {most + 1}, expected at most {most} of dgx1 ({collectives.MAX_RANKS} GPUs in all)"
 
 
+def test_more_files_than_the_runtime_loads(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = fails(capsys, 1, "allgather", "--topo", "dgx1", "--files", "5")
+    assert line == "synth: --files: 5, expected at most 4, which is all that msccl loads"
+
+
 def test_a_sketch_of_more_nodes_than_the_machine_can_have(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (box / "hints.json").write_text('{"format": 1, "nodes": 2, "across": "same"}', encoding="utf-8")
     line = fails(capsys, 1, "allgather", "--topo", "box.json", "--size", "1MB", "--sketch", "hints.json")

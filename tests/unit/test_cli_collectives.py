@@ -59,7 +59,7 @@ def test_defaults(fake: FakePipeline) -> None:
     assert (request.min_bytes, request.max_bytes, request.single_size) == (1 << 10, 1 << 30, False)
     assert (request.runtime, request.strategy, request.solver, request.seed) == ("msccl", "auto", "auto", 0)
     assert (request.protocol, request.instances, request.chunks, request.max_threadblocks) == (None,) * 4
-    assert (request.root, request.sketch, request.inplace) == (None, None, None)
+    assert (request.root, request.sketch, request.inplace, request.max_files) == (None, None, None, 4)
 
 
 def test_options_reach_the_pipeline(fake: FakePipeline) -> None:
@@ -67,11 +67,12 @@ def test_options_reach_the_pipeline(fake: FakePipeline) -> None:
         fake,
         *("--sizes", "4KB:1MB", "--runtime", "rccl", "--strategy", "trees", "--protocol", "ll128", "--instances", "2"),
         *("--chunks", "8", "--max-threadblocks", "12", "--time-limit", "1.5", "--seed", "7", "--out-of-place"),
-        *("--solver", "highs"),
+        *("--solver", "highs", "--files", "9"),
     )
     assert (request.min_bytes, request.max_bytes) == (4096, 1 << 20)
     assert (request.runtime, request.strategy, request.protocol) == ("rccl", "trees", "LL128")
     assert (request.instances, request.chunks, request.max_threadblocks) == (2, 8, 12)
+    assert request.max_files == 9
     assert (request.time_limit_s, request.seed, request.inplace, request.solver) == (1.5, 7, False, "highs")
 
 

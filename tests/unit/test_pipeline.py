@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from itertools import pairwise
 
@@ -48,6 +49,16 @@ def test_files_cover_the_range_without_gap_or_overlap(name: str, runtime: str) -
     beyond = 1 if runtime == "msccl" else 0  # microsoft/msccl reads maxBytes as the first size not covered
     for file in result.files:
         assert (file.algo.min_bytes, file.algo.max_bytes) == (file.min_bytes, file.max_bytes + beyond)
+
+
+def test_with_more_files_no_size_is_worse_off() -> None:
+    """Over a range as small as this all is compared at every size, so that files for fewer of them are no slower in all."""
+    few, many = (
+        answer("allreduce", runtime="executor", max_files=1),
+        answer("allreduce", runtime="executor", max_files=8),
+    )
+    assert len(few.files) == 1 < len(many.files) <= 8
+    assert math.prod(row.time_us for row in many.sizes) < math.prod(row.time_us for row in few.sizes)
 
 
 @pytest.mark.parametrize("name", list(CollectiveName))

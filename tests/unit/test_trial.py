@@ -22,7 +22,7 @@ from synth.simulate import Simulator
 from synth.solve import Solution
 from synth.topology import Topology
 from synth.trial import Contender, Trial
-from tests.graphs import full, mesh, ring, star, two_boxes
+from tests.graphs import dgx1, full, mesh, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -79,6 +79,45 @@ def test_a_program_is_for_buffers_below_the_next_size_that_it_does_not_serve() -
         trial.entry(each).protocol: trial.algo(each).max_bytes for each in trial.contenders if trial.timed(MB).get(each)
     }
     assert most == {"LL": 8 * MB, "Simple": 16 * MB}
+
+
+def rings_of_a_dgx1(low: int, high: int) -> Trial:
+    """A trial of nothing but rings, which share their vector in long messages."""
+    job = request(dgx1(), "allgather", low, high, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    search, trial = Search(plan, Ledger(), lambda _: None), Trial(plan, Ledger(), lambda _: None)
+    rings = {each: search.solve(each) for each in plan.candidates() if each.strategy == "ring"}
+    trial.look_at([entry for ring, solution in rings.items() if solution for entry in search.score(ring, solution)])
+    return trial
+
+
+def test_a_ring_for_smaller_buffers_alone_parts_no_threadblocks() -> None:
+    """Of 32 MB a message would fill its connection, so that a threadblock in every ring has to part; of 16 MB it does not."""
+    trial = rings_of_a_dgx1(4 * MB, 64 * MB)
+    gained = 0
+    for contender in [each for each in trial.contenders if each.up_to_bytes is not None]:
+        assert contender.up_to_bytes == max(trial.estimates(contender)) == 16 * MB
+        assert trial.algo(contender).max_bytes == 32 * MB
+        usual = replace(contender, up_to_bytes=None)
+        gained += trial.algo(contender).threadblocks < trial.algo(usual).threadblocks
+        assert all(us <= trial.simulated_us(usual)[size] for size, us in trial.simulated_us(contender).items())
+    assert gained
+    for segment in trial.segments(4):
+        assert trial.sizes[segment.last] in trial.estimates(trial.contenders[segment.candidate])
+
+
+def test_what_rings_would_take_is_known_where_no_file_of_them_serves() -> None:
+    """Beyond the last size of a file of rings they fill their links, so that every byte more takes as long as the last."""
+    trial = rings_of_a_dgx1(4 * MB, 64 * MB)
+    whole = trial.prices.rivals()
+    assert sorted(whole) == list(trial.sizes)
+    for contender, known in trial._times.items():
+        trial._times[contender] = {size: us for size, us in known.items() if size <= 32 * MB}
+        entry = trial.entry(contender)
+        entry.times_us.pop(64 * MB, None)
+        entry.wide_us.pop(64 * MB, None)
+    beyond = trial.prices.rivals()
+    assert 0.97 * whole[64 * MB] < beyond[64 * MB] < 1.03 * whole[64 * MB]
 
 
 def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pytest.MonkeyPatch) -> None:
