@@ -79,6 +79,8 @@ _LARGEST_LL_BYTES = 4 << 20
 #: Instances that are looked at for it, and for what has no more messages than this: few long ones leave threadblocks waiting.
 _COPIES = (2, 3, 4, 6, 8, 9)
 _COARSE_SENDS = 1_000
+#: The same for rings: of larger buffers their messages fill connections, so that threadblocks part, and trees are better.
+_LARGEST_RING_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -409,8 +411,8 @@ class Search:
             times = self._curve(usable, partial(clock.estimate_us, protocol=protocol))
             low = protocol == "LL"
             coarse = candidate.strategy in BASELINES or len(solution.schedule.sends) <= _COARSE_SENDS
-            rival = candidate.strategy in RIVALS
-            near = [size for size in usable if low or rival or size <= CONNECTION_BOUND_BYTES] if low or coarse else []
+            largest = _LARGEST_RING_BYTES if candidate.strategy in RIVALS else CONNECTION_BOUND_BYTES
+            near = [size for size in usable if low or size <= largest] if low or coarse else []
             copies, fit = self._copies(candidate, solution, near)
             wide = self._curve(fit, partial(clock.estimate_us, protocol=protocol, instances=copies))
             scored.append(Scored(solution, candidate, protocol, times, schedules, copies, wide))
