@@ -46,6 +46,7 @@ _NEAR_RIVAL = 1.7
 #: On as many threadblocks as there are they come first: so near the best once over may be better, and of LL what is in between.
 _NEAR_RIVAL_ALONE = 1.4
 _NEAR_RIVAL_LL = 1.2
+_NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
 #: What threadblocks that part take may be so much more than what joined ones do.
 _NEAR_PARTED = 1.15
@@ -167,6 +168,24 @@ class Shapes:
             yield plain
             yield from self._times_over(plain, (2,), size)
 
+    def largest(self, size: int) -> Iterator[Contender]:
+        """At the end of a range of large buffers what is made for it and promises about as much as what leads, twice over, whatever
+        smaller ones have left of the work: it has to serve most of those sizes, so that the coarsest comes first.
+        """
+        if size <= CONNECTION_BOUND_BYTES or size < self.evidence.sizes[-1] or self.evidence.request.single_size:
+            return
+        for leader in self.leaders(size)[:1] if self.evidence.in_any_shape else ():
+            best = self.evidence.entry(leader)
+            alike = {
+                position: self.evidence.effort(position).sends
+                for position, entry in enumerate(self.evidence.scored)
+                if (entry.candidate.anchor_bytes, entry.protocol) == (size, best.protocol)
+                and not (entry.candidate.in_rounds or self.evidence.is_known(Contender(position)))
+                and entry.times_us.get(size, math.inf) <= best.times_us[size] * NEAR_LEADER
+            }
+            for position in sorted(alike, key=lambda position: (alike[position], position)):
+                yield from self._times_over(Contender(position), (2,), size)
+
     def further(self, size: int) -> Iterator[Contender]:
         """The best at a size with twice its instances, where these have helped it."""
         fastest = [*self.evidence.timed(size)][:1]
@@ -197,7 +216,8 @@ class Shapes:
         """
         yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
         yield from self._fewer_rivals(size, _BETWEEN, _NEAR_RIVAL_LL, low=True)
-        yield from self._fewer_rivals(size, _BETWEEN, NEAR_LEADER)
+        near = NEAR_LEADER if self.evidence.request.single_size else _NEAR_RIVAL_OF_A_RANGE
+        yield from self._fewer_rivals(size, _BETWEEN, near)
 
     def _fewer_rivals(
         self, size: int, numbers: Sequence[int], near: float, *, low: bool = False

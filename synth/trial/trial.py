@@ -170,8 +170,9 @@ class Trial(Evidence):
                 for shaped in self.shapes.of(leader, size):
                     self.shapes_work += self.spend(runs, shaped, size, most)
         rivals = self._planned(self.shapes.rivals, _MOST_WORK) if self.in_any_shape else {}
+        largest = self._planned(self.shapes.largest, _LITTLE_WORK)
         # What is planned together keeps all processes busy.
-        self.carry_out(runs | rivals, may_end=True)
+        self.carry_out(largest | runs | rivals, may_end=True)
         self.carry_out(self._planned(self.shapes.crossing), may_end=True)
         rivals = self._planned(self.shapes.further_rivals, _MOST_WORK) if self.in_any_shape else {}
         self.carry_out(self._planned(self.shapes.further) | rivals, may_end=True)
