@@ -81,6 +81,8 @@ LARGE_VIEW = "Simple"
 #: Buffers above this are ordered in rounds where they have a long way to go: over boxes, and from sums at free roots to copies.
 _PACED_BEYOND_BYTES = 8 << 20
 _TILE_BYTES = Constants().simple.tile_bytes
+#: A chunk of such a buffer that is cut as finely as a runtime reads has at least so many bytes.
+_LEAST_READ_BYTES = 512 << 10
 #: Chunks of such a buffer at most, times the ranks, unless a finer cut is tried on purpose: it takes longer and is hardly better.
 _FINEST_LARGE = 64
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
@@ -227,7 +229,8 @@ def _large_candidates(
 ) -> list[Candidate]:
     """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds (for one size) and in a
     list, and for links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine,
-    whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule.
+    whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule. For
+    one size the coarser ones over equal links alone.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
@@ -248,16 +251,25 @@ def _large_candidates(
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
         return list(dict.fromkeys([listed[0], alone, *listed[1:]]))
-    most = _most_read(instance, counts, buffer_bytes) if is_uneven(instance.paths) else []
+    most: list[Candidate] = []
+    if is_uneven(instance.paths):
+        most = _most_read(instance, counts, buffer_bytes)
+        # Coarser trees share unequal links out worse.
+        listed = [each for each in listed if each.count >= finest]
     return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
 
 
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """Shares cut as finely as a runtime reads: trees over unequal links carry what these can only in many small parts."""
+    """Shares cut as finely as a runtime reads: trees over unequal links carry what these can only in many small parts. Not where
+    these are too small to gain more by that than each costs.
+    """
     fitting = _readable(instance, counts, _MAX_PACED_TRANSFERS)
     if instance.collective.name not in SHARED or not fitting:
         return []
-    return [Candidate("trees", max(fitting), buffer_bytes, LARGE_VIEW)]
+    finest = max(fitting)
+    if with_count(instance.collective, finest).chunk_bytes(buffer_bytes) < _LEAST_READ_BYTES:
+        return []
+    return [Candidate("trees", finest, buffer_bytes, LARGE_VIEW)]
 
 
 def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:

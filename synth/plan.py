@@ -210,7 +210,9 @@ class Plan:
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
-        if request.strategy == "auto" and self._milp_fits(instance, most):
+        # Where bandwidth alone counts, a coarse cut is far from the limit, however well it is routed.
+        coarse = size <= CONNECTION_BOUND_BYTES or request.thorough or not request.by_time
+        if request.strategy == "auto" and coarse and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan
 

@@ -196,6 +196,14 @@ def test_over_unequal_links_shares_are_cut_as_finely_as_a_runtime_reads(name: st
     assert (uneven, uneven > even) == (256, name != "allreduce")
 
 
+def test_over_unequal_links_medium_shares_are_cut_for_rounds_and_lists_alone() -> None:
+    """Coarser trees share the links out worse, and parts of 64 KB cost more than they gain."""
+    tried = lean_candidates(instance_of(dgx1(), "allgather"), POWERS, 128 * MB, single=True)
+    (count,) = {each.count for each in tried}
+    assert 128 * MB / (8 * count) >= 256 * KB
+    assert len(tried) == 3
+
+
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
 def test_beside_equal_boxes_the_finest_comes_in_rounds_and_copies_for_links_alone(name: str) -> None:
     instance = instance_of(star(16), name)

@@ -280,7 +280,8 @@ def test_few_long_messages_are_estimated_on_many_threadblocks_under_every_protoc
     for entry in scored:
         if entry.protocol != "LL":
             few = len(entry.solution.schedule.sends) <= 1_000
-            assert all(few and size <= 64 * MB for size in entry.wide_us)
+            largest = 128 * MB if entry.candidate.strategy == "ring" else 64 * MB
+            assert all(few and size <= largest for size in entry.wide_us)
 
 
 def test_an_instance_carries_its_part_of_every_message() -> None:
