@@ -25,7 +25,7 @@ _MOST_AT_A_SIZE = 6
 #: So many times the fastest at a size is simulated at the sizes beside it.
 _MOST_SPREADS = 3
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
-_MOST_CHOICES = 4
+_MOST_CHOICES = 8
 #: What all simulations may be as work (`Evidence.work`).
 _MOST_WORK = 400_000
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
@@ -33,12 +33,14 @@ _OPENING_SHARE = 0.5
 #: Work that may go to shapes which are seldom best, each time, for one size and for many.
 _LITTLE_WORK = 100_000
 _LITTLE_WORK_OF_A_RANGE = 40_000
+#: To rings and trees in between, whose programs are made in less time than their many chunks say.
+_RIVALS_WORK = 800_000
 #: And to programs for the smaller of a range's buffers.
 _SMALLER_WORK = 150_000
 #: The same for other shapes of what is promising, where latency counts.
 _SMALL_SHAPES_WORK = 40_000
 #: Contenders that are simulated at a size of a range since they are likely to be this near the best there, and the work of all.
-_MOST_BETWEEN = 8
+_MOST_BETWEEN = 12
 _NEAR_THE_BEST = 1.15
 _WORK_BETWEEN = 250_000
 
@@ -174,7 +176,7 @@ class Trial(Evidence):
         # What is planned together keeps all processes busy.
         self.carry_out(largest | runs | rivals, may_end=True)
         self.carry_out(self._planned(self.shapes.crossing), may_end=True)
-        rivals = self._planned(self.shapes.further_rivals, _MOST_WORK) if self.in_any_shape else {}
+        rivals = self._planned(self.shapes.further_rivals, _RIVALS_WORK) if self.in_any_shape else {}
         self.carry_out(self._planned(self.shapes.further) | rivals, may_end=True)
         self.carry_out(self._planned(self.shapes.for_smaller, _SMALLER_WORK), may_end=True)
         for _ in range(_MOST_SPREADS):
