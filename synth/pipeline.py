@@ -206,6 +206,7 @@ def _tried_rows(trial: Trial, segments: Sequence[Segment]) -> tuple[TriedRow, ..
                 protocol=entry.protocol,
                 channels=contender.channels,
                 instances=contender.instances,
+                up_to_bytes=contender.up_to_bytes,
                 schedules_us=entry.schedules_us,
                 simulated_us=trial.simulated_us(contender),
                 file=files.get(index),
