@@ -62,7 +62,7 @@ WAYS_OF_A_PLACE = 4
 _MANY_BOXES = 8
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
 _FEWEST_CUTS = 4
-#: And so many of the finest that are worth their transfers, for packings.
+#: And so many of the finest that are worth their transfers, for packings; one less for many ranks, whose orders take long.
 _FINEST_CUTS = 3
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
@@ -371,7 +371,7 @@ def _packing_counts(
     if direct(instance.collective):
         return sorted({counts[0], *worthwhile_counts(instance, counts, buffer_bytes, 1)})
     fitting = [count for count in counts if _fits(instance, count, buffer_bytes)] or [counts[0]]
-    return fitting[-_FINEST_CUTS:]
+    return fitting[-(_FINEST_CUTS if instance.num_ranks <= _FEW_RANKS else _FINEST_CUTS - 1) :]
 
 
 def is_large(collective: Collective) -> bool:
@@ -544,12 +544,14 @@ def interpreted_candidates(
     return [Candidate(name, count, buffer_bytes, VIEW) for name, count in dict.fromkeys(admissible)]
 
 
-def largest_candidates(strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """For the largest buffers, where long messages last long enough for several to be in flight: the two finest cuts, and one a
-    good deal coarser, which leaves a threadblock few steps.
+def largest_candidates(
+    strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int, *, by_time: bool
+) -> list[Candidate]:
+    """For the largest buffers, where long messages last long enough for several to be in flight: the two finest cuts, and where
+    times decide (`by_time`) one a good deal coarser, which leaves a threadblock few steps.
     """
     finest = worthwhile_counts(instance, counts, buffer_bytes, 2)
-    coarse = [count for count in counts if 8 * count <= finest[-1]]
+    coarse = [count for count in counts if 8 * count <= finest[-1]] if by_time else []
     return [Candidate(strategy, count, buffer_bytes) for count in (*coarse[-1:], *finest)]
 
 

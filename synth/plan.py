@@ -263,7 +263,7 @@ class Plan:
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
             if size == request.max_bytes and request.strategy in ("auto", "trees", "flow"):
-                plan += largest_candidates(plan[0].strategy, instance, counts, size)
+                plan += largest_candidates(plan[0].strategy, instance, counts, size, by_time=request.by_time)
         return plan
 
     @cached_property
