@@ -30,8 +30,9 @@ def names_of(text: str | None) -> tuple[str, ...]:
 def remarks(rows: Sequence[SizeRow], bound: Bound | None) -> list[str]:
     """One sentence for each baseline that leaves nothing to gain at some sizes, with the reason where the bound has it."""
     told = []
+    rows = [row for row in rows if row.time_us is not None]
     for name in rows[0].against if rows else ():
-        idle = [row for row in rows if row.against[name] < WORTH * row.time_us]
+        idle = [row for row in rows if row.time_us is not None and row.against[name] < WORTH * row.time_us]
         if not idle:
             continue
         where = "any size" if len(idle) == len(rows) else _ranges(rows, idle)

@@ -13,7 +13,7 @@ import click
 from synth.cli import output, params
 from synth.cli.machine import MachineOptions, load_machine
 from synth.cli.options import takes_machine
-from synth.errors import InputError, SynthError, UsageError
+from synth.errors import InputError, NoAnswerError, SynthError, UsageError
 from synth.group import group_text
 
 if TYPE_CHECKING:
@@ -146,21 +146,28 @@ class Run:
 
     def rows(self, sizes: Sequence[int]) -> list[SizeRow]:
         """The lines of ascending sizes."""
-        from synth.cli.simulate_text import SizeRow, count_of, why_not_chosen
+        from synth.cli.simulate_text import SizeRow, count_of
 
         factor = 1.0 if self.collective is None else self.collective.busbw_factor()
         against = {} if self.rivals is None else {name: self.rivals.times_us(name, sizes) for name in self.against}
-        return [
-            SizeRow(
-                size,
-                count_of(self.collective, self.algo.ngpus, size),
-                self.simulator.time_us(size),
-                factor,
-                why_not_chosen(self.algo, self.collective, size),
-                {name: times[size] for name, times in against.items()},
-            )
-            for size in sizes
-        ]
+        rows = []
+        for size in sizes:
+            time_us, note = self._timed(size)
+            others = {name: times[size] for name, times in against.items()}
+            rows.append(SizeRow(size, count_of(self.collective, self.algo.ngpus, size), time_us, factor, note, others))
+        return rows
+
+    def _timed(self, size: int) -> tuple[float | None, str | None]:
+        """The time at a size and why a runtime would leave the file out there, which the file may rely on for not to hang."""
+        from synth.cli.simulate_text import why_not_chosen
+
+        note = why_not_chosen(self.algo, self.collective, size)
+        try:
+            return self.simulator.time_us(size), note
+        except NoAnswerError:
+            if note is None:
+                raise
+            return None, f"{note}; it would hang"
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -170,19 +177,20 @@ class Run:
         return None if self.collective is None else bound_of(self.topology, self.collective, self.paths)
 
     def pictures(self, rows: list[SizeRow]) -> dict[str, str]:
-        """The texts of --trace and --plot by path, both of the largest size."""
+        """The texts of --trace and --plot by path, both of the largest size that the file does not hang at."""
         from synth.simulate.plot import Busy, Curve, plot_svg
         from synth.simulate.trace import trace_json
 
-        options, size = self.options, rows[-1].bytes
+        options = self.options
         if options.trace is None and options.plot is None:
             return {}
+        size = max((row.bytes for row in rows if row.time_us is not None), default=rows[-1].bytes)
         trace = self.simulator.trace(size)
         texts = {}
         if options.trace is not None:
             texts[options.trace] = trace_json(self.algo, trace, size)
         if options.plot is not None:
-            points = [(row.bytes, row.busbw_GBps, self._bound_GBps(row)) for row in rows]
+            points = [(row.bytes, row.busbw_GBps, self._bound_GBps(row)) for row in rows if row.busbw_GBps is not None]
             title = f"{self.algo.name or self.algo.coll} ({self.algo.proto}) on {self.topology.name}"
             texts[options.plot] = plot_svg(Curve(title, points), Busy.of(self.algo, size, trace))
         return texts

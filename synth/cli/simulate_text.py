@@ -12,28 +12,36 @@ from synth.collective import COMBINING, SHARED, Collective, CollectiveName
 from synth.constants import DEFAULT_MAX_BYTES
 from synth.units import bandwidth_GBps
 
+#: What nccl-tests prints where there is no figure.
+UNKNOWN = "N/A"
+
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
     """One line: `count` are elements as nccl-tests counts them; `note` says why a runtime would leave the file out at this size.
 
-    `against` are the times of other algorithms by name, in microseconds.
+    `time_us` is None where the file hangs at a size at which it is left out. `against` are the times of other algorithms by name, in
+    microseconds.
     """
 
     bytes: int
     count: int
-    time_us: float
+    time_us: float | None
     factor: float
     note: str | None = None
     against: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def algbw_GBps(self) -> float:
-        return bandwidth_GBps(self.bytes, self.time_us)
+    def algbw_GBps(self) -> float | None:
+        return None if self.time_us is None else bandwidth_GBps(self.bytes, self.time_us)
 
     @property
-    def busbw_GBps(self) -> float:
-        return self.algbw_GBps * self.factor
+    def busbw_GBps(self) -> float | None:
+        return None if self.algbw_GBps is None else self.algbw_GBps * self.factor
+
+    def speedup_over(self, name: str) -> float | None:
+        """How many times as long as the file another algorithm takes."""
+        return None if self.time_us is None else self.against[name] / self.time_us
 
 
 def rows_text(rows: Sequence[SizeRow], collective: Collective | None, remarks: Sequence[str]) -> str:
@@ -45,8 +53,8 @@ def rows_text(rows: Sequence[SizeRow], collective: Collective | None, remarks: S
         "#" + table_line("(B)", "(elements)", "", "", ("(us)", "(GB/s)", "(GB/s)"), ["(speed-up)"] * len(names))[1:],
     ]
     for row in rows:
-        figures = (time_text(row.time_us), f"{row.algbw_GBps:.2f}", f"{row.busbw_GBps:.2f}")
-        others = [f"{row.against[name] / row.time_us:.2f}x" for name in names]
+        figures = (time_text(row.time_us), _decimals(row.algbw_GBps), _decimals(row.busbw_GBps))
+        others = [_decimals(row.speedup_over(name), "x") for name in names]
         line = table_line(str(row.bytes), str(row.count), "float", redop, figures, others)
         lines.append(line if row.note is None else f"{line}  # {row.note}")
     return "\n".join([*lines, *(f"# {remark}" for remark in remarks)])
@@ -66,7 +74,7 @@ def rows_json(rows: Sequence[SizeRow], file: str, topology: str, remarks: Sequen
         }
         if row.against:
             entry["against"] = {
-                name: {"time_us": time_us, "speedup": time_us / row.time_us} for name, time_us in row.against.items()
+                name: {"time_us": time_us, "speedup": row.speedup_over(name)} for name, time_us in row.against.items()
             }
         sizes.append(entry)
     return json.dumps({"file": file, "topology": topology, "sizes": sizes, "remarks": list(remarks)}, indent=2)
@@ -103,6 +111,12 @@ def table_line(size: str, count: str, kind: str, redop: str, figures: Sequence[s
     return line + "".join(f"  {other:>12}" for other in others)
 
 
-def time_text(time_us: float) -> str:
+def time_text(time_us: float | None) -> str:
     """As many digits as nccl-tests prints."""
+    if time_us is None:
+        return UNKNOWN
     return f"{time_us:.{0 if time_us >= 10_000 else 1 if time_us >= 100 else 2}f}"
+
+
+def _decimals(figure: float | None, unit: str = "") -> str:
+    return UNKNOWN if figure is None else f"{figure:.2f}{unit}"

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from msccl_xml.model import Algo, Buffer
 from msccl_xml.write import write_algo
 from synth.cli.main import main
 from synth.simulate import Simulator
 from synth.units import bandwidth_GBps
-from tests.algos import exchange_allgather, ring_allgather, ring_allreduce
+from tests.algos import exchange_allgather, ring_allgather, ring_allreduce, step, with_steps
 
 TOPO = {
     "format": 1,
@@ -212,6 +213,34 @@ def test_a_hang_is_said_in_one_line_and_writes_nothing(files: Path, capsys: pyte
     assert "waits for room towards gpu 1" in err
     assert err.count("\n") == 1
     assert not (files / "t.json").exists()
+
+
+def test_a_file_that_hangs_beyond_its_largest_buffer_is_timed_up_to_there(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = {**TOPO, "devices": TOPO["devices"][:2], "links": TOPO["links"][:1]}
+    (files / "square.json").write_text(json.dumps(pair))
+    (files / "short.xml").write_text(write_algo(_at_once(3, 6 << 20)))
+    sizes = ("--sizes", "1536KB:12MB", "--against", "ring")
+    code, out, err = simulate(capsys, *sizes, "--trace", "t.json", "--plot", "p.svg", file="short.xml")
+    assert (code, err) == (0, "")
+    rows = out.splitlines()[2:9]
+    assert [row.split("  # ")[0].split()[4:] == ["N/A"] * 4 for row in rows] == [False] * 5 + [True] * 2
+    assert rows[-1].endswith("# not chosen: above maxBytes 6291456; it would hang")
+    last = from_json(capsys, *sizes, file="short.xml")["sizes"][-1]
+    assert (last["time_us"], last["busbw_GBps"], last["against"]["ring"]["speedup"]) == (None, None, None)
+    simulate(capsys, "--size", "6MB", "--trace", "one.json", file="short.xml")
+    assert (files / "t.json").read_text() == (files / "one.json").read_text()
+
+
+def _at_once(chunks: int, max_bytes: int) -> Algo:
+    """Two ranks that send all they have in one step before they receive: right while that is two transfers at most."""
+    algo = exchange_allgather("Simple", chunks)
+    for rank in range(2):
+        copy, *_ = algo.gpus[rank].threadblocks[0].steps
+        receive = step("r", dst=(Buffer.OUTPUT, (1 - rank) * chunks), count=chunks)
+        algo = with_steps(algo, rank, 0, (copy, step("s", count=chunks), receive))
+    return replace(algo, min_bytes=1024, max_bytes=max_bytes)
 
 
 def test_no_xml_is_said_in_one_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
