@@ -91,6 +91,9 @@ _COARSE_CHUNKS = 64
 #: Up to this size candidates are made for so many times as much, too, and above for as many times less.
 _LARGEST_LOOKED_BEYOND = 256 << 10
 _BEYOND = 16
+#: Up to this size coarser cuts are tried, too, of which one is made for so many times as much.
+_LARGEST_COARSER = 512 << 10
+_SOMEWHAT_MORE = 4
 #: Over equal boxes, up to this size, what is made for so many times as much is tried, too: it keeps links busier, and interpreters
 #: overlap what estimates and schedules say nothing of.
 _LARGEST_MADE_FOR_MORE = 256 << 20
@@ -221,7 +224,26 @@ def lean_candidates(
         chosen += [
             replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
         ]
+    if single and buffer_bytes <= _LARGEST_COARSER:
+        chosen += _coarser(instance, counts, buffer_bytes)
+    elif not single and LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES:
+        # A range has hardly a size to solve at between this and the smallest.
+        chosen += _coarser(instance, counts, buffer_bytes // _BEYOND)
     return chosen
+
+
+def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """Few long messages, which LL on many threadblocks sends soonest: what is half as fine as a message that is worth its step, made
+    for somewhat more bytes, and a quarter.
+    """
+    coarse = _coarse(instance, counts, buffer_bytes)
+    half = [count for count in counts if 2 * count <= coarse][-1:]
+    quarter = [count for count in counts if 4 * count <= coarse][-1:]
+    tried = [
+        *(Candidate("greedy", count, _SOMEWHAT_MORE * buffer_bytes, VIEW) for count in half),
+        *(Candidate("greedy", count, buffer_bytes, VIEW) for count in quarter),
+    ]
+    return [each for each in tried if _small(instance, each.strategy, each.count)]
 
 
 def _large_candidates(

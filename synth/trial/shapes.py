@@ -48,6 +48,9 @@ _NEAR_RIVAL_ALONE = 1.4
 _NEAR_RIVAL_LL = 1.2
 _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
+#: Programs of LL on many threadblocks that are tried on half of these, and how near the best they are.
+_HALVED_ONES = 5
+_NEAR_HALVED = 1.15
 #: What threadblocks that part take may be so much more than what joined ones do.
 _NEAR_PARTED = 1.15
 #: Lists for one of equal boxes that are tried whatever is estimated of them, of those for the size and of those for more.
@@ -146,6 +149,22 @@ class Shapes:
         rivals = [contender for contender in ranked if self.evidence.is_rival(contender)]
         known = [] if self.evidence.request.single_size else list(filter(self.evidence.is_known, ranked))
         return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
+
+    def halved(self, size: int) -> Iterator[Contender]:
+        """Where one size is asked for the best of LL on half as many threadblocks: on very many these share a link's latency, and
+        wait for each other, of which estimates say nothing.
+        """
+        timed = self.evidence.timed(size)
+        if not self.evidence.request.single_size or self.evidence.request.instances is not None:
+            return
+        limit_us = min(timed.values(), default=0.0) * _NEAR_HALVED
+        low = [
+            contender
+            for contender, taken_us in timed.items()
+            if taken_us <= limit_us and contender.instances >= _MANY_INSTANCES and self.evidence.entry(contender).is_low
+        ]
+        for contender in low[:_HALVED_ONES]:
+            yield from self._times_over(contender, (contender.instances // 2,), size)
 
     def wide_rivals(self, size: int) -> list[Contender]:
         """Of what is coarse, the rings and trees, where they come first of all: what is estimated well they rule out."""

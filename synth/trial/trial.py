@@ -154,9 +154,10 @@ class Trial(Evidence):
         return contender in self.refusals or (paced and not all(map(self.is_near, self.simulated_us(contender))))
 
     def _look_at_shapes(self) -> None:
-        """Simulate what is coarse on many threadblocks; the best at every size, the smallest first, which are least work, in other
-        shapes, while there is work left; and what more threadblocks have helped on still more of them.
+        """Simulate the best of LL on fewer threadblocks, and what is coarse on many; the best at every size, the smallest first,
+        which are least work, in other shapes, while there is work left; and what more threadblocks have helped on still more.
         """
+        self.carry_out(self._planned(self.shapes.halved), may_end=True)
         coarse = self._planned(self.shapes.coarse)
         self.carry_out(coarse, may_end=True)
         refused = [contender for contender in coarse if contender in self.refusals]

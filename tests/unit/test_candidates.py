@@ -133,7 +133,7 @@ def test_where_bandwidth_alone_counts_the_greedy_is_left_out() -> None:
 def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, single: bool) -> None:
     instance = instance_of(ring(8), name)
     tried = lean_candidates(instance, POWERS, size, single=single)
-    assert 1 <= len(tried) <= 7
+    assert 1 <= len(tried) <= 9
     assert len(set(tried)) == len(tried)
     assert any(candidate.view is not None for candidate in tried) or size > CONNECTION_BOUND_BYTES
     assert (("greedy", 1) in {(candidate.strategy, candidate.count) for candidate in tried}) == (
@@ -142,6 +142,27 @@ def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, 
     for candidate in tried:
         limit = MAX_GREEDY_TRANSFERS if candidate.strategy == "greedy" else MAX_TRANSFERS
         assert transfers_of(with_count(instance.collective, candidate.count)) <= limit
+
+
+@pytest.mark.parametrize(
+    ("size", "single", "coarser"),
+    [
+        (32 * KB, True, [(16, 128 * KB), (8, 32 * KB)]),
+        (128 * KB, True, [(32, 512 * KB), (16, 128 * KB)]),
+        (MB, True, []),
+        (MB, False, [(32, 256 * KB), (16, 64 * KB)]),
+        (64 * KB, False, []),
+        (2 * MB, False, []),
+    ],
+)
+def test_small_buffers_are_cut_coarsely_too(size: int, single: bool, coarser: list[tuple[int, int]]) -> None:
+    """At one size for LL on many threadblocks, and of a range for the sizes that are far from the next one to solve at."""
+    tried = lean_candidates(instance_of(ring(8), "allreduce"), POWERS, size, single=single)
+    greedy = {(each.count, each.anchor_bytes) for each in tried if each.strategy == "greedy" and each.view}
+    a_piece_for_each = {(8, size)}
+    worth_its_step = min(64, size // KB)
+    assert set(coarser) <= greedy
+    assert {pair for pair in greedy if pair[0] < worth_its_step} - a_piece_for_each == set(coarser) - a_piece_for_each
 
 
 @pytest.mark.parametrize("ranks", [4, 8, 16, 32])

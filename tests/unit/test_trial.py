@@ -185,6 +185,19 @@ def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedul
     assert cost(chosen) == pytest.approx(min(map(cost, simulated)))
 
 
+def test_for_one_size_the_best_of_ll_is_tried_on_half_as_many_threadblocks() -> None:
+    trial = trial_of(mesh(4, 4), "alltoall", 64 * KB, 64 * KB)
+    timed = trial.timed(64 * KB)
+    best, *_ = timed
+    assert trial.entry(best).is_low
+    assert best.instances == 4
+    assert timed[best] < 0.9 * timed[replace(best, instances=8)]
+    halved = [*trial.shapes.halved(64 * KB)]
+    assert halved[0] == replace(best, instances=2)
+    assert {each.instances for each in halved} <= {2, 4}
+    assert not [*trial_of(mesh(4, 4), "alltoall", 64 * KB, 128 * KB).shapes.halved(64 * KB)]
+
+
 def test_ll_is_tried_on_many_threadblocks() -> None:
     """One of LL's threadblocks moves a tenth of what others do: with a few it would never be near the best."""
     topology = full(4, GBps=100.0)
