@@ -161,13 +161,17 @@ class Run:
         """The time at a size and why a runtime would leave the file out there, which the file may rely on for not to hang."""
         from synth.cli.simulate_text import why_not_chosen
 
-        note = why_not_chosen(self.algo, self.collective, size)
+        hang = None
         try:
-            return self.simulator.time_us(size), note
-        except NoAnswerError:
-            if note is None:
-                raise
-            return None, f"{note}; it would hang"
+            time_us = self.simulator.time_us(size)
+        except NoAnswerError as error:
+            hang = error
+        note = why_not_chosen(self.algo, self.collective, size)
+        if hang is None:
+            return time_us, note
+        if note is None:
+            raise hang
+        return None, f"{note}; it would hang"
 
     @cached_property
     def bound(self) -> Bound | None:
