@@ -226,8 +226,9 @@ def lean_candidates(
         ]
     if single and buffer_bytes <= _LARGEST_COARSER:
         chosen += _coarser(instance, counts, buffer_bytes)
-    elif not single and LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES:
-        # A range has hardly a size to solve at between this and the smallest.
+    between = not single and LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES
+    if between and instance.collective.name is CollectiveName.ALLREDUCE:
+        # A range has hardly a size to solve at between this and the smallest, and an allreduce twice as many steps to save.
         chosen += _coarser(instance, counts, buffer_bytes // _BEYOND)
     return chosen
 

@@ -145,22 +145,24 @@ def test_lean_candidates_are_few_and_made_for_connections(name: str, size: int, 
 
 
 @pytest.mark.parametrize(
-    ("size", "single", "coarser"),
+    ("name", "size", "single", "coarser"),
     [
-        (32 * KB, True, [(16, 128 * KB), (8, 32 * KB)]),
-        (128 * KB, True, [(32, 512 * KB), (16, 128 * KB)]),
-        (MB, True, []),
-        (MB, False, [(32, 256 * KB), (16, 64 * KB)]),
-        (64 * KB, False, []),
-        (2 * MB, False, []),
+        ("allreduce", 32 * KB, True, [(16, 128 * KB), (8, 32 * KB)]),
+        ("allreduce", 128 * KB, True, [(32, 512 * KB), (16, 128 * KB)]),
+        ("allreduce", MB, True, []),
+        ("allreduce", MB, False, [(32, 256 * KB), (16, 64 * KB)]),
+        ("allreduce", 64 * KB, False, []),
+        ("allreduce", 2 * MB, False, []),
+        ("allgather", 128 * KB, True, [(4, 512 * KB), (2, 128 * KB)]),
+        ("allgather", MB, False, []),
     ],
 )
-def test_small_buffers_are_cut_coarsely_too(size: int, single: bool, coarser: list[tuple[int, int]]) -> None:
+def test_small_buffers_are_cut_coarsely_too(name: str, size: int, single: bool, coarser: list[tuple[int, int]]) -> None:
     """At one size for LL on many threadblocks, and of a range for the sizes that are far from the next one to solve at."""
-    tried = lean_candidates(instance_of(ring(8), "allreduce"), POWERS, size, single=single)
+    tried = lean_candidates(instance_of(ring(8), name), POWERS, size, single=single)
     greedy = {(each.count, each.anchor_bytes) for each in tried if each.strategy == "greedy" and each.view}
+    worth_its_step = min(64, size // KB) // (8 if name == "allgather" else 1)
     a_piece_for_each = {(8, size)}
-    worth_its_step = min(64, size // KB)
     assert set(coarser) <= greedy
     assert {pair for pair in greedy if pair[0] < worth_its_step} - a_piece_for_each == set(coarser) - a_piece_for_each
 
