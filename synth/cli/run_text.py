@@ -7,12 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synth.cli.simulate_text import table_line, time_text
+from synth.cli.simulate_text import UNKNOWN, table_line, time_text
 from synth.collective import Collective
 from synth.execute.measure import Half, Measured
 from synth.units import bandwidth_GBps
 
-_NONE = ("N/A", "N/A", "N/A")
+_NONE = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ def remarks_of(header: Header, rows: Sequence[Measured]) -> list[str]:
 
 def _figures(header: Header, row: Measured, half: Half | None) -> tuple[str, str, str, str]:
     if half is None:
-        return (*_NONE, "N/A")
+        return (*_NONE, UNKNOWN)
     algbw_GBps = bandwidth_GBps(row.bytes, half.time_us)
     busbw_GBps = algbw_GBps * header.collective.busbw_factor()
-    wrong = "N/A" if half.wrong is None else str(half.wrong)
+    wrong = UNKNOWN if half.wrong is None else str(half.wrong)
     return time_text(half.time_us), f"{algbw_GBps:.2f}", f"{busbw_GBps:.2f}", wrong
 
 
 def _rival(row: Measured) -> list[str]:
     best = min((half.time_us for half in (row.out_of_place, row.in_place) if half is not None), default=0.0)
     if row.native_us is None or not best:
-        return ["N/A", "N/A"]
+        return [UNKNOWN, UNKNOWN]
     return [time_text(row.native_us), f"{row.native_us / best:.2f}x"]
 
 
