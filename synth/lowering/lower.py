@@ -9,7 +9,7 @@ What does not fit the limits is tried again with other numbers of channels.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +44,8 @@ _STEP_ATTEMPTS = 4
 #: Of a threadblock's steps, the share that messages are given where there are threadblocks enough: the rest is for nops, which wait
 #: for second flags.
 _ROOM_FOR_MESSAGES = 0.7
+#: A threadblock is no more than so many pushes or pops behind the others of its rank, mostly.
+_EVENTS_OF_A_CONNECTION = 2
 #: Buffers of connections may be so many times smaller than they usually are: microsoft/msccl's on ARM, others' by NCCL_BUFFSIZE.
 _SMALLER_BUFFERS = 4
 
@@ -275,7 +277,7 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
     for turns, own in boxes_first(problem.instance.collective, messages):
         for order in _orders(own, turns, options.capacity):
             sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
-            cooling = options.capacity if options.reuses_scratch else len(order.events)
+            cooling = _cooling(own, options) if options.reuses_scratch else len(order.events)
             storage = place_chunks(problem.layout, own, order, cooling, sums)
             operations = list_operations(problem.layout, own, order, storage, copying, turns.size)
             if not options.fuses:
@@ -284,6 +286,17 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
             if assigned is not None:
                 return _Draft(turns, *assigned, width, options.instances, parallel, pack)
     raise CheckError("lowering", "threadblocks wait for each other in every order")
+
+
+def _cooling(messages: list[Message], options: LoweringOptions) -> int:
+    """For how many pushes and pops at a rank a slot of its scratch is left alone once nobody needs it any more: two of each of the
+    most connections that a rank has. Its threadblocks are further on then, so that nobody has to wait for the last who read it.
+    """
+    ends: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    for message in messages:
+        for rank in (message.sent.rank, message.received.rank):
+            ends[rank].add(message.connection)
+    return max(options.capacity, _EVENTS_OF_A_CONNECTION * max(map(len, ends.values()), default=0))
 
 
 def _orders(messages: list[Message], turns: Turns, capacity: int) -> Iterator[Order]:

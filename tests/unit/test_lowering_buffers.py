@@ -101,7 +101,8 @@ def test_a_long_line_reuses_scratch() -> None:
     for chunk in far:
         messages += [Message((chunk,), over[2, 1]), Message((chunk,), over[1, 0])]
     algo = lower(instance, retime(instance, sorted(messages, key=lambda m: m.chunks[0] < 60)), LoweringOptions())
-    assert 0 < algo.gpus[1].scratch_chunks < len(far) / 2
+    # A slot rests for two pushes and two pops of either connection, so that nobody waits for who read it last.
+    assert 4 <= algo.gpus[1].scratch_chunks < len(far) / 2
     assert algo.gpus[0].scratch_chunks == algo.gpus[2].scratch_chunks == 0
 
 
