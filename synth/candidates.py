@@ -98,6 +98,8 @@ _SOMEWHAT_MORE = 4
 #: overlap what estimates and schedules say nothing of.
 _LARGEST_MADE_FOR_MORE = 256 << 20
 _MADE_FOR_MORE = 8
+#: A rank's chunks come in pieces if there are at least so many of these.
+_FEWEST_PIECES = 16
 #: A message of less costs its step and nothing else.
 _LEAST_CHUNK_BYTES = 1 << 10
 
@@ -114,6 +116,8 @@ class Candidate:
     anchor_bytes: int
     view: str | None = None
     in_rounds: bool = False
+    pieces: int | None = None
+    """in rounds, how many pieces a rank's chunks make (synth.ordering.pieces); None: every chunk is one"""
 
     @property
     def boxed(self) -> bool:
@@ -269,17 +273,22 @@ def _large_candidates(
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     if inside:
         fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
-        return [fine, replace(fine, in_rounds=False)]
+        read = replace(fine, count=max((*_readable(instance, counts, _MAX_FINEST_PACED_TRANSFERS), top)))
+        return [*(_in_pieces(instance, counts, read) or [fine]), replace(fine, in_rounds=False)]
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
         return list(dict.fromkeys([listed[0], alone, *listed[1:]]))
     most: list[Candidate] = []
+    pieces: list[Candidate] = []
     if is_uneven(instance.paths):
         most = _most_read(instance, counts, buffer_bytes)
+        pieces = [piece for each in most for piece in _in_pieces(instance, counts, replace(each, in_rounds=True))]
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
-    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
+    if instance.collective.combining:
+        return list(dict.fromkeys([*pieces, replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
+    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *pieces, *most, fine, *listed[1:]]))
 
 
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
@@ -293,6 +302,13 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
     if with_count(instance.collective, finest).chunk_bytes(buffer_bytes) < _LEAST_READ_BYTES:
         return []
     return [Candidate("trees", finest, buffer_bytes, LARGE_VIEW)]
+
+
+def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
+    """What comes in rounds, cut twice as finely in as many pieces as it has chunks: of ranks' shares alone."""
+    if instance.collective.name not in SHARED or 2 * paced.count not in counts or paced.count < _FEWEST_PIECES:
+        return []
+    return [replace(paced, count=2 * paced.count, pieces=paced.count)]
 
 
 def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
@@ -428,6 +444,8 @@ def hierarchy_candidates(
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
         paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
+        if single and name is CollectiveName.REDUCE_SCATTER:
+            paced += _in_pieces(instance, counts, paced[-1])
         if single and buffer_bytes <= _LARGEST_MADE_FOR_MORE:
             more = [replace(each, anchor_bytes=_MADE_FOR_MORE * buffer_bytes) for each in listed]
             listed = [each for pair in zip(more, listed, strict=True) for each in pair]

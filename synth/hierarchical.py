@@ -56,14 +56,18 @@ def hierarchical(
     return _unfolded(instance, folded, solution, one)
 
 
-def hierarchical_in_rounds(instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds) -> Solution:
-    """`hierarchical` with one box's messages, over few ways, ordered in rounds.
+def hierarchical_in_rounds(
+    instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds, most: int | None = None
+) -> Solution:
+    """`hierarchical` with one box's messages, over few ways, ordered in rounds, in pieces where `most` are said.
 
     Raises NoAnswerError where a connection has too many messages for that, too.
     """
     folded = _folded(instance, boxes)
     strategy = over_few_ways(lambda shown: _routed(shown, boxes, pattern))
-    solution = _on_one_box(stages, folded, instance).in_rounds(folded.instance, strategy, partial(rounds, boxes=boxes))
+    solution = _on_one_box(stages, folded, instance).in_rounds(
+        folded.instance, strategy, partial(rounds, boxes=boxes), most
+    )
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
 
 

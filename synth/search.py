@@ -66,6 +66,8 @@ _LARGE_KEYS = (
 _LARGE_WORK = 200_000
 #: A round is no shorter than a message's latency and this share of what a threadblock takes for it: the rest overlaps.
 _ROUND_SHARE = 0.5
+#: What pieces are tried at: other paces hardly ever take less, and they are many.
+_TURNS_OF_PIECES = (1 / 5, 1 / 12)
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
@@ -356,7 +358,8 @@ class Search:
             return without_surplus(self._hierarchy(padding.padded, boxes, candidate, pattern), padding)
         if not candidate.in_rounds:
             return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
-        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, self._rounds(candidate))
+        rounds = self._rounds(candidate)
+        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds, candidate.pieces)
 
     def _chained(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
         """The candidate from the root's box through the others, or the other way round."""
@@ -370,7 +373,8 @@ class Search:
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
         try:
-            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), self._rounds(candidate))
+            rounds = self._rounds(candidate)
+            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
         except NoAnswerError:
             return None
 
@@ -378,6 +382,8 @@ class Search:
         """The rounds that a candidate is made in, for threadblocks of as many steps as the runtime takes."""
         assert candidate.view is not None
         rounds = _JOINT_ROUNDS if candidate.strategy == JOINT else Rounds(candidate.view)
+        if candidate.pieces:
+            rounds = replace(rounds, turns=_TURNS_OF_PIECES, abreast=())
         limits = LoweringOptions(runtime=self.request.runtime).limits  # type: ignore[arg-type]
         return replace(rounds, steps=limits.steps)
 

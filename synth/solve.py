@@ -5,9 +5,9 @@ Combining collectives go through the same stages in broadcast form and come back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from msccl_xml.model import Algo
 from synth.boxes import Boxes
@@ -17,14 +17,14 @@ from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.list_scheduler import Work, list_schedule
 from synth.lowering import LoweringOptions, lower
-from synth.ordering import Ordering
+from synth.ordering import Ordering, in_pieces
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.fold import merged
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
 from synth.scheduling import Scheduling
-from synth.timing import check_routing, check_schedule, messages_of
+from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
 _LEAST_PART_BYTES = 128
@@ -42,8 +42,9 @@ class Routed:
 
 
 Strategy = Callable[[Instance], Routed]
-#: Orders a routing in rounds: the schedule, and how many there are (synth.ordering.rounds).
-Pacing = Callable[[Instance, Routing], tuple[Schedule, int]]
+#: Orders a routing in rounds, a message for every chunk or for every one of some pieces: the schedule, and how many rounds there are
+#: (synth.ordering.rounds).
+Pacing = Callable[[Instance, Routing, Sequence[tuple[int, ...]] | None], tuple[Schedule, int]]
 
 
 @dataclass(frozen=True)
@@ -195,24 +196,34 @@ class Stages:
         self.watch("ordering")
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
         if rounds is not None:
-            return self._paced(joint.instance, routed, routing, rounds)
+            return self._paced(joint.instance, routed, routing, partial(rounds, joint.instance, routing, None))
         ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
         return self._finish(joint.instance, routed, routing, ordered)
 
-    def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Pacing) -> Solution:
-        """Route with `strategy`, and order the whole in rounds."""
+    def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Pacing, most: int | None = None) -> Solution:
+        """Route with `strategy`, and order the whole in rounds: a message for every chunk, or pieces, as many as `most` for every
+        owner of chunks.
+        """
         self.watch("routing")
         routed, routing = self._whole(instance, strategy)
+        pieces: tuple[tuple[int, ...], ...] | None = None
+        if most is not None:
+            routing, pieces = in_pieces(instance, routing, most)
         self.checks.routing(instance, routing)
         self.watch("ordering")
-        return self._paced(instance, routed, routing, rounds)
+        return self._paced(instance, routed, routing, partial(rounds, instance, routing, pieces))
 
-    def _paced(self, instance: Instance, routed: Routed, routing: Routing, rounds: Pacing) -> Solution:
-        """A routing ordered in rounds; the exact schedule prefers what comes in an earlier one."""
-        paced, count = rounds(instance, routing)
+    def _paced(
+        self, instance: Instance, routed: Routed, routing: Routing, rounds: Callable[[], tuple[Schedule, int]]
+    ) -> Solution:
+        """A routing ordered in `rounds`; the exact schedule prefers what comes in an earlier one, or keeps to their order on every
+        link if that takes less.
+        """
+        paced, count = rounds()
         messages = messages_of(paced)
-        exact = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
-        assert exact is not None
+        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        assert listed is not None
+        exact = min(listed, retime(instance, messages), key=lambda schedule: schedule.makespan_us)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)

@@ -2,6 +2,7 @@
 
 from synth.ordering.keys import SORT_KEYS
 from synth.ordering.orderer import RULES, Ordering
+from synth.ordering.pieces import in_pieces
 from synth.ordering.rounds import Rounds
 
-__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds"]
+__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds", "in_pieces"]

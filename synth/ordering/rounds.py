@@ -6,6 +6,9 @@ connection carries a message or so, no link more than it can, a rank adds at mos
 was sent as many rounds earlier as a threadblock takes for it, and one more. How many rounds there are says how long the
 interpreter takes.
 
+Messages may be pieces of several chunks (synth.ordering.pieces). A round is then as long as for the largest of them, and has several
+ticks: smaller ones take fewer.
+
 Sums are also looked at backwards: on the machine with every link turned around what is added up is copied, which fills links at the
 end, where sums are few, as well as at the beginning.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
@@ -47,6 +50,8 @@ _ENOUGH = 1.005
 _WHOLE = 0.9999
 #: A message that takes this much of a round longer than a whole number of them takes no more of them.
 _WHOLE_ROUNDS = 0.1
+#: Ticks of a round at most.
+_TICKS = 4
 
 
 class Place(NamedTuple):
@@ -93,20 +98,29 @@ class Rounds:
     turns: tuple[float, ...] = (1 / 5, 1 / 12, 0.0)
     abreast: tuple[float, ...] = (1.5,)
 
-    def __call__(self, instance: Instance, routing: Routing, boxes: Boxes | None = None) -> tuple[Schedule, int]:
-        """When which message is sent, one chunk each, and the number of rounds: the messages of one start in it, one after another,
-        and are there at its end. The times are those of rounds, not of links; `makespan_us` is that of all rounds.
+    def __call__(
+        self,
+        instance: Instance,
+        routing: Routing,
+        pieces: Sequence[tuple[int, ...]] | None = None,
+        *,
+        boxes: Boxes | None = None,
+    ) -> tuple[Schedule, int]:
+        """When which message is sent, one of `pieces` each (None: one chunk), and the number of rounds: the messages of one start in
+        it, one after another, and are there at its end; smaller ones than the largest start in a tick of it, and are there some
+        ticks later. The times are those of rounds, not of links; `makespan_us` is that of all rounds.
 
         With `boxes`, the instance is one folded onto its first box (synth.reductions.fold), and the routing that of its chunks: what
         a connection or a rank has to do beside it are the images of what the chunks do elsewhere.
 
         Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
-        forwards = plan = _Plan(instance, routing, self, boxes)
+        cut = _Cut(routing, pieces)
+        forwards = plan = _Plan(instance, cut, self, boxes)
         (shortest_us, *longer_us), (first, *others) = plan.lengths_us, self.turns
         best = plan.tried(Pace(shortest_us, first))
-        if all(transfer.reduce for transfer in routing.transfers) and not plan.is_enough(best):
-            backwards = _Plan(instance, routing, self, boxes, backwards=True)
+        if cut.all_summed and not plan.is_enough(best):
+            backwards = _Plan(instance, cut, self, boxes, backwards=True)
             turned = backwards.tried(best.pace)
             if turned.taken_us < best.taken_us:
                 plan, best = backwards, turned
@@ -117,28 +131,44 @@ class Rounds:
         for round_us in longer_us:
             best = plan.better(best, best.pace._replace(round_us=round_us))
         if plan.backwards:
-            best = replace(best, rounds=[best.count - 1 - number for number in best.rounds])
-        return forwards.schedule(best), best.count
+            best = replace(best, ticks=plan.turned(best))
+        return forwards.schedule(best), ceil(best.count / plan.ticks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The round of every message at a pace, and how many rounds there are."""
+    """The tick in which every message begins at a pace, how many ticks there are, and how long one is."""
 
     pace: Pace
-    rounds: list[int]
+    ticks: list[int]
     count: int
+    tick_us: float
 
     @property
     def taken_us(self) -> float:
-        return self.count * self.pace.round_us
+        return self.count * self.tick_us
+
+
+class _Cut:
+    """The messages that carry out a routing, in order of chunk and path: a transfer each, or those of a piece together."""
+
+    def __init__(self, routing: Routing, pieces: Sequence[tuple[int, ...]] | None) -> None:
+        transfers = sorted(routing.transfers)
+        if pieces is None:
+            self.messages = [Message((transfer.chunk,), transfer.path, transfer.reduce) for transfer in transfers]
+        else:
+            piece = {each[0]: each for each in pieces}
+            self.messages = [
+                Message(piece[each.chunk], each.path, each.reduce) for each in transfers if each.chunk in piece
+            ]
+        self.all_summed = all(message.reduce for message in self.messages)
 
 
 class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
     def __init__(
-        self, instance: Instance, routing: Routing, options: Rounds, boxes: Boxes | None, *, backwards: bool = False
+        self, instance: Instance, cut: _Cut, options: Rounds, boxes: Boxes | None, *, backwards: bool = False
     ) -> None:
         if backwards:
             instance = instance.reversed()
@@ -150,25 +180,33 @@ class _Plan:
         if boxes:
             for rank, place in boxes.place_of.items():
                 self.one_rank[rank] = boxes.ranks[0][place]
-        self.messages = [Message((t.chunk,), t.path, t.reduce and not backwards) for t in sorted(routing.transfers)]
+        self.messages = [message._replace(reduce=message.reduce and not backwards) for message in cut.messages]
         self.work = Work.of(instance, self.messages)
         self.paths = [one_path[message.path] for message in self.messages]
-        self.counts = Counter(self.paths)
+        self.sizes = [len(message.chunks) for message in self.messages]
+        self.largest = max(self.sizes, default=1)
+        self.ticks = min(_TICKS, self.largest)
+        """of a round"""
+        chunks: Counter[int] = Counter()
+        for path, size in zip(self.paths, self.sizes, strict=True):
+            chunks[path] += size
+        self.counts = {path: chunks[path] / self.largest for path in sorted(chunks)}
+        """by path, how many messages as large as the largest it carries"""
         self.busy = {
-            path: tuple(zip(paths[path].links, paths[path].busy_us(instance.chunk_bytes), strict=True))
-            for path in sorted(self.counts)
+            (path, size): tuple(zip(paths[path].links, paths[path].busy_us(size * instance.chunk_bytes), strict=True))
+            for path, size in sorted(set(zip(self.paths, self.sizes, strict=True)))
         }
-        self.busiest_us = max(link_loads_us(instance, self.paths).values(), default=0.0)
-        needed = channels_needed(instance, self.counts, options.protocol)
-        self.channels = {path: max(1, ceil(needed[path])) for path in self.busy}
+        self.busiest_us = max(link_loads_us(instance, chunks.elements()).values(), default=0.0)
+        needed = channels_needed(instance, chunks, options.protocol)
+        self.channels = {path: max(1, ceil(needed[path])) for path in self.counts}
         crowded = max((ceil(self.counts[path] / count) for path, count in self.channels.items()), default=0)
         if crowded > options.most:
             raise NoAnswerError(
                 f"a connection has {crowded} messages, in rounds it can have {options.most}: cut less finely"
             )
         self.protocol = Constants.for_topology(instance.topology).of(options.protocol)
-        self.chunk_us = instance.chunk_bytes / (self.protocol.rate_GBps * 1e3)
-        self.message_us = {path: self._message_us(path) for path in self.busy}
+        self.message_us = self.largest * instance.chunk_bytes / (self.protocol.rate_GBps * 1e3)
+        """what a threadblock takes for the largest"""
         self.lengths_us = self._lengths()
         self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
         self.parts = Counter(place for place in self.places if place.added)
@@ -178,8 +216,17 @@ class _Plan:
 
     def tried(self, pace: Pace) -> _Tried:
         """What a pace gives."""
-        rounds = _Run(self, pace).rounds()
-        return _Tried(pace, rounds, max(rounds, default=-1) + 1)
+        ticks = _Run(self, pace).ticks()
+        count = max((tick + self.lasts(size) for tick, size in zip(ticks, self.sizes, strict=True)), default=0)
+        return _Tried(pace, ticks, count, pace.round_us / self.ticks)
+
+    def turned(self, tried: _Tried) -> list[int]:
+        """By message the tick in which it begins if it ends in the one in which it began."""
+        return [tried.count - self.lasts(size) - tick for tick, size in zip(tried.ticks, self.sizes, strict=True)]
+
+    def lasts(self, size: int) -> int:
+        """Ticks that a message of so many chunks takes of a threadblock, and of what it is added to."""
+        return ceil(size * self.ticks / self.largest)
 
     def is_enough(self, tried: _Tried) -> bool:
         """Whether links are as busy as can be."""
@@ -191,13 +238,14 @@ class _Plan:
             return best
         return min(best, self.tried(pace), key=lambda tried: tried.taken_us)
 
-    def _message_us(self, path: int) -> float:
-        """What a message takes if all threadblocks of its path have one, as many as bandwidth or the number of steps asks for, and
-        what it takes at any rate.
+    def taken_us(self, path: int, size: int) -> float:
+        """What a message of so many chunks takes if all threadblocks of its path have one, as many as bandwidth or the number of
+        steps asks for, and what it takes at any rate.
         """
         fewest = ceil(self.counts[path] / self.options.steps) if self.options.steps else 1
         threadblocks = max(self.channels[path], fewest)
-        busy_us = max(self.chunk_us, max(us for _, us in self.busy[path]) * threadblocks)
+        own_us = self.message_us * size / self.largest
+        busy_us = max(own_us, max(us for _, us in self.busy[path, size]) * threadblocks)
         return busy_us + self.instance.paths[path].alpha_us + self.protocol.step_us
 
     def _adder(self, path: int) -> int:
@@ -206,11 +254,11 @@ class _Plan:
 
     def _lengths(self) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
-        most = max(self.counts.values(), default=1)
+        most = max(self.counts.values(), default=1.0)
         least = ceil(most / self.options.most)
         whole = [self.busiest_us / ceil(most / each) for each in range(least, least + _NUMBERS)]
-        return [length for length in whole if length >= self.chunk_us * self.options.slack][:_LENGTHS] or [
-            self.chunk_us * _USUAL_SLACK
+        return [length for length in whole if length >= self.message_us * self.options.slack][:_LENGTHS] or [
+            self.message_us * _USUAL_SLACK
         ]
 
     def _turns(self) -> list[float]:
@@ -248,114 +296,151 @@ class _Plan:
         return [group[place] for place in self.places]
 
     def schedule(self, tried: _Tried) -> Schedule:
-        """The messages in their rounds; those of one round in rotations, which do not meet in a switch."""
-        rounds, pace = tried.rounds, tried.pace
+        """The messages in their rounds; those of one tick in rotations, which do not meet in a switch."""
+        ticks, tick_us = tried.ticks, tried.tick_us
         order = sorted(
-            range(len(rounds)), key=lambda index: (rounds[index], self.rotations[index], self.paths[index], index)
+            range(len(ticks)), key=lambda index: (ticks[index], self.rotations[index], self.paths[index], index)
         )
-        in_round = Counter(rounds)
+        in_tick = Counter(ticks)
         begun: Counter[int] = Counter()
         sends = []
         for index in order:
-            number = rounds[index]
-            start_us = (number + begun[number] / in_round[number]) * pace.round_us
-            begun[number] += 1
-            sends.append(Send(*self.messages[index], start_us, (number + 1) * pace.round_us))
+            tick = ticks[index]
+            start_us = (tick + begun[tick] / in_tick[tick]) * tick_us
+            begun[tick] += 1
+            sends.append(Send(*self.messages[index], start_us, (tick + self.lasts(self.sizes[index])) * tick_us))
         return Schedule(tuple(sends))
 
 
 class _Run:
-    """One run: round after round, whatever may be sent is, the path that is most behind first."""
+    """One run: tick after tick, whatever may be sent is, the path that is most behind first."""
 
     def __init__(self, plan: _Plan, pace: Pace) -> None:
         self.plan = plan
-        self.round_us = pace.round_us
-        # A threadblock begins a message anywhere in a round.
-        self.lag = {path: 1 + ceil(us / pace.round_us - _WHOLE_ROUNDS) for path, us in plan.message_us.items()}
+        self.tick_us = pace.round_us / plan.ticks
+        self.lasts = {size: plan.lasts(size) for size in set(plan.sizes)}
+        # A threadblock begins a message anywhere in the time that one like it takes.
+        self.lag = {
+            (path, size): self.lasts[size] + ceil(plan.taken_us(path, size) / self.tick_us - _WHOLE_ROUNDS)
+            for path, size in sorted(set(zip(plan.paths, plan.sizes, strict=True)))
+        }
         self.groups = plan.groups(pace)
         self.waiting = list(plan.work.before)
         self.missing = Counter(plan.parts)
-        self.left = Counter(plan.counts)
+        self.left = dict(plan.counts)
         share = pace.round_us / plan.busiest_us if plan.busiest_us else 1.0
-        self.most = {path: max(plan.channels[path], ceil(count * share)) + 1 for path, count in plan.counts.items()}
-        self.ready: dict[int, list[_Entry]] = {path: [] for path in plan.busy}
-        self.largest: dict[int, float] = defaultdict(float)
+        #: By path, chunks that it may carry in a round times its ticks, and how many of these are left: some come back every tick.
+        self.most = {
+            path: (max(plan.channels[path], ceil(count * share)) + 1) * plan.largest * plan.ticks
+            for path, count in plan.counts.items()
+        }
+        self.tokens = dict(self.most)
+        self.spent: set[int] = set()
+        self.ready: dict[int, list[_Entry]] = {path: [] for path in plan.counts}
+        self.largest_us: dict[int, float] = defaultdict(float)
         for links in plan.busy.values():
             for link, busy_us in links:
-                self.largest[link] = max(self.largest[link], busy_us)
-        self.free_us = dict.fromkeys(self.largest, 0.0)
-        self.added: set[Place] = set()
+                self.largest_us[link] = max(self.largest_us[link], busy_us)
+        self.smallest: dict[int, int] = {}
+        for path, size in reversed(plan.busy):
+            self.smallest[path] = size
+        self.needed = {
+            which: [(link, busy_us * _WHOLE) for link, busy_us in links] for which, links in plan.busy.items()
+        }
+        self.free_us = dict.fromkeys(self.largest_us, 0.0)
+        #: By sum the tick from which on it may be added to again.
+        self.added: dict[Place, int] = {}
 
-    def rounds(self) -> list[int]:
-        """The round of every message."""
+    def ticks(self) -> list[int]:
+        """The tick in which every message begins."""
         result = [-1] * len(self.waiting)
         self._make_ready(index for index, count in enumerate(self.waiting) if count == 0)
-        number, left = 0, len(result)
+        tick, left = 0, len(result)
         ends: defaultdict[int, list[int]] = defaultdict(list)
         while left:
-            sent = self._round(number)
+            sent = self._tick(tick)
             for index in sent:
-                result[index] = number
-                ends[number + self.lag[self.plan.paths[index]]].append(index)
+                result[index] = tick
+                ends[tick + self.lag[self.plan.paths[index], self.plan.sizes[index]]].append(index)
             left -= len(sent)
-            number += 1
-            self._arrive(ends.pop(number, ()))
+            tick += 1
+            self._arrive(ends.pop(tick, ()))
         return result
 
-    def _round(self, number: int) -> list[int]:
-        """The messages of one round. A link that was left idle may carry one message more in the next."""
-        for link, largest_us in self.largest.items():
-            self.free_us[link] = min(self.free_us[link], largest_us) + self.round_us
-        self.added.clear()
+    def _tick(self, tick: int) -> list[int]:
+        """The messages of one tick. A link that was left idle may carry one message more in the next."""
+        for link, largest_us in self.largest_us.items():
+            self.free_us[link] = min(self.free_us[link], largest_us) + self.tick_us
+        for path in self.spent:
+            self.tokens[path] = min(self.most[path], self.tokens[path] + self.most[path] // self.plan.ticks)
+        self.spent = {path for path in self.spent if self.tokens[path] < self.most[path]}
         sent: list[int] = []
-        carried: Counter[int] = Counter()
         paths = list(self.ready)
-        first = number % len(paths)
+        first = tick % len(paths)
         paths = [path for path in paths[first:] + paths[:first] if self.ready[path]]
         while paths:
             paths.sort(key=lambda path: -self.left[path] / self.plan.counts[path])
             again = []
             for path in paths:
-                index = self._next(path)
+                index = self._next(path, tick)
                 if index is not None:
                     sent.append(index)
-                    carried[path] += 1
-                    if self.ready[path] and carried[path] < self.most[path]:
+                    if self.ready[path]:
                         again.append(path)
             paths = again
         return sent
 
-    def _next(self, path: int) -> int | None:
+    def _next(self, path: int, tick: int) -> int | None:
         """Take the message of a path whose turn it is, if its links have room: of the first group, of which something may be added,
         the one whose sum misses most.
         """
-        links = self.plan.busy[path]
-        if any(self.free_us[link] < busy_us * _WHOLE for link, busy_us in links):
+        if not self._has_room(path, self.smallest[path]):
             return None
         ready = self.ready[path]
-        found, most = -1, 0
+        found = self._first(ready, tick)
+        if found is None:
+            return None
+        index = ready[found].position
+        size = self.plan.sizes[index]
+        if size > self.smallest[path] and not self._has_room(path, size):
+            return None
+        ready.pop(found)
+        for link, busy_us in self.plan.busy[path, size]:
+            self.free_us[link] -= busy_us
+        self.tokens[path] -= size * self.plan.ticks
+        self.spent.add(path)
+        self.left[path] -= size / self.plan.largest
+        place = self.plan.places[index]
+        if place.added:
+            self.added[place] = tick + self.lasts[size]
+            self.missing[place] -= 1
+        return index
+
+    def _has_room(self, path: int, size: int) -> bool:
+        """Whether a path may carry so many chunks in this tick, and its links can."""
+        if self.tokens[path] < size * self.plan.ticks:
+            return False
+        free_us = self.free_us
+        for link, needed_us in self.needed[path, size]:  # noqa: SIM110 - the innermost loop of all
+            if free_us[link] < needed_us:
+                return False
+        return True
+
+    def _first(self, ready: list[_Entry], tick: int) -> int | None:
+        """The position of that message, if there is one."""
+        found, most = None, 0
         for position in range(min(len(ready), _LOOKED_AT)):
             entry = ready[position]
-            if found >= 0 and entry.group != ready[found].group:
+            if found is not None and entry.group != ready[found].group:
                 break
             place = self.plan.places[entry.position]
             if not place.added:
-                if found < 0:
+                if found is None:
                     found = position
                 break
-            if place not in self.added and self.missing[place] > most:
+            if self.added.get(place, 0) <= tick and self.missing[place] > most:
                 found, most = position, self.missing[place]
-        if found < 0:
-            return None
-        index = ready.pop(found).position
-        for link, busy_us in links:
-            self.free_us[link] -= busy_us
-        self.left[path] -= 1
-        place = self.plan.places[index]
-        if place.added:
-            self.added.add(place)
-            self.missing[place] -= 1
-        return index
+        return found
 
     def _arrive(self, sent: Iterable[int]) -> None:
         ready = []

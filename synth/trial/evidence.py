@@ -374,8 +374,11 @@ class Evidence:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
         messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
+        Pieces are short at either end alone.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
+        if candidate.pieces:
+            return False
         small = boxes is not None and boxes.size <= _FEW_PEERS and self._has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
         if candidate.view != LARGE_VIEW or small or short:

@@ -81,7 +81,7 @@ def test_what_is_in_rounds_for_one_box_is_for_all(
         routing = reverse_routing(HierarchyRouting()(folded.reversed(), answer.boxes)[0])
     else:
         routing, _ = HierarchyRouting()(folded, answer.boxes)
-    one, count = Rounds("Simple")(folded, routing, answer.boxes)
+    one, count = Rounds("Simple")(folded, routing, boxes=answer.boxes)
     schedule = answer.unfold(one)
     assert sorted(schedule.transfers()) == list(unfolded(answer, routing).transfers)
     obeys_the_laws(instance, schedule, count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from synth.candidates import (
     LATENCY_BOUND_BYTES,
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
+    Candidate,
     anchors,
     candidates,
     chained_candidates,
@@ -251,8 +254,44 @@ def test_where_links_inside_boxes_limit_all_ranks_trees_are_cut_finer(name: str)
         ("trees", LARGE_VIEW, True),
         ("trees", LARGE_VIEW, False),
     ]
-    assert {each.count for each in inside} == {2 * each.count for each in usual}
-    assert transfers_of(with_count(instance.collective, inside[0].count)) <= 32_000
+    listed = inside[1]
+    assert {listed.count} == {2 * each.count for each in usual}
+    assert transfers_of(with_count(instance.collective, listed.count)) <= 32_000
+    if name == "allreduce":
+        assert (inside[0].count, inside[0].pieces) == (listed.count, None)
+    else:
+        # In pieces, of which there are as many as a runtime reads.
+        assert (inside[0].count, inside[0].pieces) == (128, 64)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: str) -> None:
+    equal = ring(16)
+    links = [replace(link, GBps=link.GBps * (1 + place // 2 % 2)) for place, link in enumerate(equal.links)]
+    unequal = replace(equal, links=tuple(links))
+    tried = lean_candidates(instance_of(unequal, name), POWERS, GB, single=True)
+    pieces = [place for place, each in enumerate(tried) if each.pieces]
+    if name == "allreduce":
+        assert not pieces
+        return
+    (place,) = pieces
+    assert (tried[place].count, tried[place].pieces, tried[place].in_rounds) == (256, 128, True)
+    assert (place == 0) == (name == "reduce-scatter")
+    # A range of sizes, equal links, and a smaller buffer, whose parts were too small, have none.
+    assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, GB, single=False))
+    assert not any(each.pieces for each in lean_candidates(instance_of(star(16), name), POWERS, GB, single=True))
+    assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, 128 * MB, single=True))
+
+
+def test_sums_over_equal_boxes_come_in_pieces_as_well() -> None:
+    def tried(name: str, *, single: bool) -> list[Candidate]:
+        instance = instance_of(star(32), name)
+        return hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=single)
+
+    (pieces,) = [each for each in tried("reduce-scatter", single=True) if each.pieces]
+    assert (pieces.strategy, pieces.count, pieces.pieces, pieces.in_rounds) == ("hierarchy-ring", 128, 64, True)
+    assert not any(each.pieces for each in tried("reduce-scatter", single=False))
+    assert not any(each.pieces for each in tried("allgather", single=True))
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
