@@ -98,8 +98,9 @@ _SOMEWHAT_MORE = 4
 #: overlap what estimates and schedules say nothing of.
 _LARGEST_MADE_FOR_MORE = 256 << 20
 _MADE_FOR_MORE = 8
-#: A rank's chunks come in pieces if there are at least so many of these.
+#: A rank's chunks come in pieces if there are at least so many of these, and they have at least so many bytes.
 _FEWEST_PIECES = 16
+_LEAST_PIECE_BYTES = 128 << 10
 #: A message of less costs its step and nothing else.
 _LEAST_CHUNK_BYTES = 1 << 10
 
@@ -283,7 +284,8 @@ def _large_candidates(
     pieces: list[Candidate] = []
     if is_uneven(instance.paths):
         most = _most_read(instance, counts, buffer_bytes)
-        pieces = [piece for each in most for piece in _in_pieces(instance, counts, replace(each, in_rounds=True))]
+        for count in _readable(instance, counts, _MAX_PACED_TRANSFERS)[-1:]:
+            pieces = _in_pieces(instance, counts, replace(fine, count=count))
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
     if instance.collective.combining:
@@ -305,10 +307,17 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
 
 
 def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
-    """What comes in rounds, cut twice as finely in as many pieces as it has chunks: of ranks' shares alone."""
-    if instance.collective.name not in SHARED or 2 * paced.count not in counts or paced.count < _FEWEST_PIECES:
+    """What comes in rounds, cut twice as finely in as many pieces as it has chunks: of ranks' shares alone, where a runtime does not
+    read as many messages as that, and the smallest pieces are worth their steps.
+    """
+    finer = 2 * paced.count
+    if instance.collective.name not in SHARED or finer not in counts or paced.count < _FEWEST_PIECES:
         return []
-    return [replace(paced, count=2 * paced.count, pieces=paced.count)]
+    cut = with_count(instance.collective, finer)
+    read = transfers_of(cut) <= MOST_READ_TRANSFERS * instance.num_ranks
+    if read or cut.chunk_bytes(paced.anchor_bytes) < _LEAST_PIECE_BYTES:
+        return []
+    return [replace(paced, count=finer, pieces=paced.count)]
 
 
 def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:

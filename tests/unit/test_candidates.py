@@ -292,6 +292,9 @@ def test_sums_over_equal_boxes_come_in_pieces_as_well() -> None:
     assert (pieces.strategy, pieces.count, pieces.pieces, pieces.in_rounds) == ("hierarchy-ring", 128, 64, True)
     assert not any(each.pieces for each in tried("reduce-scatter", single=False))
     assert not any(each.pieces for each in tried("allgather", single=True))
+    # Of 16 ranks a runtime reads a finer cut as it is.
+    few = hierarchy_candidates(instance_of(star(16), "reduce-scatter"), "auto", POWERS, GB, by_time=True, single=True)
+    assert not any(each.pieces for each in few)
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
