@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -98,9 +99,12 @@ _SOMEWHAT_MORE = 4
 #: overlap what estimates and schedules say nothing of.
 _LARGEST_MADE_FOR_MORE = 256 << 20
 _MADE_FOR_MORE = 8
-#: A rank's chunks come in pieces if there are at least so many of these, and they have at least so many bytes.
-_FEWEST_PIECES = 16
+#: A rank's chunks come in pieces if there are at least so many of these, of so many bytes or more, and no more transfers than this.
+_FEWEST_PIECES = 12
 _LEAST_PIECE_BYTES = 128 << 10
+_MAX_PIECED_TRANSFERS = 530_000
+#: Copies over equal boxes, of which the last to come is all that is waited for, gain by it where they are cut so much less finely.
+_COARSE_COPIES = 4
 #: A message of less costs its step and nothing else.
 _LEAST_CHUNK_BYTES = 1 << 10
 
@@ -272,20 +276,19 @@ def _large_candidates(
     listed = [Candidate("trees", count, buffer_bytes, LARGE_VIEW) for count in (finest, *others)]
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
+    pieces: list[Candidate] = []
+    if (inside or (single and not boxes and is_uneven(instance.paths))) and instance.collective.name in SHARED:
+        pieces = _in_pieces(instance, counts, fine)
     if inside:
         fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
-        read = replace(fine, count=max((*_readable(instance, counts, _MAX_FINEST_PACED_TRANSFERS), top)))
-        return [*(_in_pieces(instance, counts, read) or [fine]), replace(fine, in_rounds=False)]
+        return [*(pieces or [fine]), replace(fine, in_rounds=False)]
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
         return list(dict.fromkeys([listed[0], alone, *listed[1:]]))
     most: list[Candidate] = []
-    pieces: list[Candidate] = []
     if is_uneven(instance.paths):
         most = _most_read(instance, counts, buffer_bytes)
-        for count in _readable(instance, counts, _MAX_PACED_TRANSFERS)[-1:]:
-            pieces = _in_pieces(instance, counts, replace(fine, count=count))
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
     if instance.collective.combining:
@@ -307,17 +310,29 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
 
 
 def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
-    """What comes in rounds, cut twice as finely in as many pieces as it has chunks: of ranks' shares alone, where a runtime does not
-    read as many messages as that, and the smallest pieces are worth their steps.
+    """What comes in rounds, in as many pieces as a runtime reads, of two chunks on average: where it does not read as many messages
+    as there are chunks, and the smallest pieces are worth their steps.
     """
-    finer = 2 * paced.count
-    if instance.collective.name not in SHARED or finer not in counts or paced.count < _FEWEST_PIECES:
+    most = _most_pieces(instance)
+    finer = [count for count in counts if _own(instance, count) > most]
+    if most < _FEWEST_PIECES or not finer:
         return []
-    cut = with_count(instance.collective, finer)
-    read = transfers_of(cut) <= MOST_READ_TRANSFERS * instance.num_ranks
-    if read or cut.chunk_bytes(paced.anchor_bytes) < _LEAST_PIECE_BYTES:
+    count = min(finer, key=lambda count: abs(math.log2(_own(instance, count) / (2 * most))))
+    cut = with_count(instance.collective, count)
+    if transfers_of(cut) > _MAX_PIECED_TRANSFERS or cut.chunk_bytes(paced.anchor_bytes) < _LEAST_PIECE_BYTES:
         return []
-    return [replace(paced, count=finer, pieces=paced.count)]
+    return [replace(paced, count=count, pieces=most)]
+
+
+def _most_pieces(instance: Instance) -> int:
+    """How many messages a runtime reads for every rank's chunks."""
+    ways = 2 if instance.collective.name is CollectiveName.ALLREDUCE else 1
+    return MOST_READ_TRANSFERS // (ways * max(1, instance.num_ranks - 1))
+
+
+def _own(instance: Instance, count: int) -> int:
+    """The chunks of each rank in a cut."""
+    return with_count(instance.collective, count).chunks // instance.num_ranks
 
 
 def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
@@ -453,12 +468,16 @@ def hierarchy_candidates(
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
         paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
-        if single and name is CollectiveName.REDUCE_SCATTER:
-            paced += _in_pieces(instance, counts, paced[-1])
+        if single:
+            paced += _boxed_pieces(instance, counts, paced[0])
         if single and buffer_bytes <= _LARGEST_MADE_FOR_MORE:
             more = [replace(each, anchor_bytes=_MADE_FOR_MORE * buffer_bytes) for each in listed]
             listed = [each for pair in zip(more, listed, strict=True) for each in pair]
         return [*paced, *listed]
+    pieces: list[Candidate] = []
+    if by_time and single:
+        coarsest = Candidate("hierarchy-ring", counts[0], buffer_bytes, LARGE_VIEW, in_rounds=True)
+        pieces = _boxed_pieces(instance, counts, coarsest)
     shares = 1 if name in SHARED else ranks
     few = [count for count in counts if shares <= count <= _FINEST_BOXED * shares]
     whole = [count for count in few if count % shares == 0] or few
@@ -472,7 +491,16 @@ def hierarchy_candidates(
     rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
     tried = [*doubling, *rings] if len(worth) == 1 else [*rings, *doubling]
-    return [Candidate(each, count, buffer_bytes) for each, count in tried]
+    return [*pieces, *(Candidate(each, count, buffer_bytes) for each, count in tried)]
+
+
+def _boxed_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
+    """Pieces over equal boxes, beside what is tried in rounds there: where a runtime reads no finer cut than that as it is."""
+    most = _most_pieces(instance)
+    coarse = _COARSE_COPIES * _own(instance, paced.count) <= most
+    if most > _FINEST_LARGE or not (coarse or instance.collective.combining):
+        return []
+    return _in_pieces(instance, counts, paced)
 
 
 def _across_boxes(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

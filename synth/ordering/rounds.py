@@ -31,7 +31,7 @@ from synth.ir import Message, Routing, Schedule, Send
 from synth.list_scheduler import Work
 from synth.timing import link_loads_us
 
-#: A round is at least so many times as long as a threadblock needs for a chunk.
+#: A round is at least so many times as long as a threadblock needs for a message.
 _SLACK = 1.1
 #: And so many times where no number of rounds gives every path the same whole number of messages in each.
 _USUAL_SLACK = 1.25
@@ -86,7 +86,7 @@ class _Entry(NamedTuple):
 class Rounds:
     """Orders a routing for the connections of a protocol. All `turns` are tried at the shortest rounds, the best of them with more
     sums `abreast` and at longer rounds, too, and the least time of all rounds together is kept; sums go forwards or backwards,
-    whichever the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a chunk, and
+    whichever the first of these is better at. A round is at least `slack` times as long as a threadblock needs for a message, and
     there are `most` of them at most as far as that is for the path that carries most. `steps` are those that the runtime takes of a
     threadblock, None any number.
     """

@@ -15,7 +15,6 @@ from synth.candidates import (
     LATENCY_BOUND_BYTES,
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
-    Candidate,
     anchors,
     candidates,
     chained_candidates,
@@ -275,7 +274,7 @@ def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: st
         assert not pieces
         return
     (place,) = pieces
-    assert (tried[place].count, tried[place].pieces, tried[place].in_rounds) == (256, 128, True)
+    assert (tried[place].count, tried[place].pieces, tried[place].in_rounds) == (256, 133, True)
     assert (place == 0) == (name == "reduce-scatter")
     # A range of sizes, equal links, and a smaller buffer, whose parts were too small, have none.
     assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, GB, single=False))
@@ -283,18 +282,31 @@ def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: st
     assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, 128 * MB, single=True))
 
 
-def test_sums_over_equal_boxes_come_in_pieces_as_well() -> None:
-    def tried(name: str, *, single: bool) -> list[Candidate]:
-        instance = instance_of(star(32), name)
-        return hierarchy_candidates(instance, "auto", POWERS, GB, by_time=True, single=single)
-
-    (pieces,) = [each for each in tried("reduce-scatter", single=True) if each.pieces]
-    assert (pieces.strategy, pieces.count, pieces.pieces, pieces.in_rounds) == ("hierarchy-ring", 128, 64, True)
-    assert not any(each.pieces for each in tried("reduce-scatter", single=False))
-    assert not any(each.pieces for each in tried("allgather", single=True))
-    # Of 16 ranks a runtime reads a finer cut as it is.
-    few = hierarchy_candidates(instance_of(star(16), "reduce-scatter"), "auto", POWERS, GB, by_time=True, single=True)
-    assert not any(each.pieces for each in few)
+@pytest.mark.parametrize(
+    ("ranks", "name", "pieces"),
+    [
+        # Of 16 ranks a runtime reads a finer cut as it is than what is tried.
+        (16, "reduce-scatter", None),
+        (32, "allgather", None),
+        (32, "reduce-scatter", (128, 64)),
+        (64, "allgather", (64, 31)),
+        (64, "reduce-scatter", (64, 31)),
+        (64, "allreduce", (2048, 15)),
+        # More ranks than are looked at beside the boxes; and more transfers than are worth it.
+        (128, "reduce-scatter", (32, 15)),
+        (256, "reduce-scatter", None),
+    ],
+)
+def test_over_many_equal_boxes_messages_come_in_pieces(ranks: int, name: str, pieces: tuple[int, int] | None) -> None:
+    instance, counts = instance_of(star(ranks), name), (*POWERS, 512, 1024, 2048)
+    tried = hierarchy_candidates(instance, "auto", counts, GB, by_time=True, single=True)
+    made = [(each.count, each.pieces) for each in tried if each.pieces]
+    assert made == ([pieces] if pieces else [])
+    assert all(each.in_rounds and each.strategy == "hierarchy-ring" for each in tried if each.pieces)
+    shared = hierarchy_candidates(instance, "auto", counts, GB, by_time=True, single=False)
+    scheduled = hierarchy_candidates(instance, "auto", counts, GB, by_time=False, single=True)
+    smaller = hierarchy_candidates(instance, "auto", counts, 128 * MB, by_time=True, single=True)
+    assert not any(each.pieces for each in (*shared, *scheduled, *smaller))
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
