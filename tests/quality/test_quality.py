@@ -162,6 +162,31 @@ def test_large_schedules_are_near_the_limit_where_schedules_decide(
     assert row.schedule_us * share <= row.bound_us
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "nodes", "collective", "share"),
+    [
+        ("mi250", 1, "reduce-scatter", 0.97),
+        ("mi250", 2, "allgather", 0.95),
+        ("dgx-a100", 4, "reduce-scatter", 0.955),
+        ("dgx-a100", 8, "allgather", 0.98),
+    ],
+)
+def test_large_shares_in_pieces_are_near_the_limit_as_an_interpreter_runs_them(
+    name: str, nodes: int, collective: str, share: float
+) -> None:
+    """In messages of one length they are at 0.951, 0.882, 0.933 and 0.959."""
+    job = request(replicate(load_topology(name), nodes), collective, GB, objective="time", time_limit_s=120.0)
+    (row,) = synthesize(job).sizes
+    assert row.time_us * share <= row.bound_us
+
+
+def test_nobody_waits_for_who_read_a_slot_of_scratch_last() -> None:
+    """With slots that are used again at once the relays of a mesh hold each other up, and it takes 141 us."""
+    (row,) = synthesize(request(load_topology("mesh-4x4"), "reduce-scatter", 4 << 20, objective="time")).sizes
+    assert row.time_us <= 110.0
+
+
 @pytest.mark.parametrize(
     ("name", "collective", "share"),
     [
