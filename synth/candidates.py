@@ -262,11 +262,11 @@ def _large_candidates(
     """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds (for one size) and in a
     list, and for links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine,
     whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule. For
-    one size the coarser ones over equal links alone.
+    one size the coarser ones over equal links alone, and ranks' shares over unequal ones in pieces.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
-    is worth it, cut as finely as it is made in seconds, in rounds and for connections.
+    is worth it, cut as finely as it is made in seconds, in rounds (or in pieces) and for connections.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
@@ -277,7 +277,7 @@ def _large_candidates(
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     pieces: list[Candidate] = []
-    if (inside or (single and not boxes and is_uneven(instance.paths))) and instance.collective.name in SHARED:
+    if single and (inside or (not boxes and is_uneven(instance.paths))) and instance.collective.name in SHARED:
         pieces = _in_pieces(instance, counts, fine)
     if inside:
         fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))

@@ -259,8 +259,13 @@ def test_where_links_inside_boxes_limit_all_ranks_trees_are_cut_finer(name: str)
     if name == "allreduce":
         assert (inside[0].count, inside[0].pieces) == (listed.count, None)
     else:
-        # In pieces, of which there are as many as a runtime reads.
+        # In pieces, of which there are as many as a runtime reads; smaller buffers of a range would suffer by them.
         assert (inside[0].count, inside[0].pieces) == (128, 64)
+    shared = lean_candidates(instance, counts, GB, single=False, inside=True)
+    assert [(each.in_rounds, each.count, each.pieces) for each in shared] == [
+        (True, listed.count, None),
+        (False, listed.count, None),
+    ]
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
