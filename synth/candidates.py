@@ -291,9 +291,9 @@ def _large_candidates(
         most = _most_read(instance, counts, buffer_bytes)
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
-    if instance.collective.combining:
-        return list(dict.fromkeys([*pieces, replace(fine, count=finest), listed[0], alone, *most, fine, *listed[1:]]))
-    return list(dict.fromkeys([replace(fine, count=finest), listed[0], alone, *pieces, *most, fine, *listed[1:]]))
+    first = [replace(fine, count=finest), listed[0], alone]
+    first = [*pieces, *first] if instance.collective.combining else [*first, *pieces]
+    return list(dict.fromkeys([*first, *most, fine, *listed[1:]]))
 
 
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
