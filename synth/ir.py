@@ -6,7 +6,7 @@ a schedule whose sends carry one chunk each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,7 +67,7 @@ class Schedule:
 Ends = tuple[int, tuple[int, ...], int, tuple[int, ...], bool]
 
 
-def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[set[int]]:
+def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[Collection[int]]:
     """For each message the places of those that must have arrived before it starts (`causes_by_ends`)."""
     ends = [(path.src, path.dst) for path in instance.paths]
     return causes_by_ends(
@@ -75,26 +75,37 @@ def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[set[i
     )
 
 
-def causes_by_ends(messages: Sequence[Ends]) -> list[set[int]]:
-    """For each message the places of those that must have arrived before it starts (docs/formulation.md, eq. 2).
+def causes_by_ends(messages: Sequence[Ends]) -> list[Collection[int]]:
+    """For each message the places of those that must have arrived before it starts (docs/formulation.md, eq. 2), not to be changed:
+    messages that wait for the same share them.
 
     What a rank sends of a chunk is what it was sent: a copy leaves after the copy that brought the chunk, or, at the rank that
     reduced it, after every contribution; a contribution leaves after every contribution that it includes.
     """
-    copies: dict[tuple[int, int], list[int]] = {}
-    reduces: dict[tuple[int, int], list[int]] = {}
+    ranks = 1 + max((max(src, dst) for src, _, dst, _, _ in messages), default=0)
+    #: By chunk and rank as one number, as a tuple for each chunk of each message takes most of the time.
+    copies: dict[int, list[int]] = {}
+    reduces: dict[int, list[int]] = {}
     for place, (_, _, dst, arriving, reduce) in enumerate(messages):
         table = reduces if reduce else copies
         for chunk in arriving:
-            table.setdefault((chunk, dst), []).append(place)
-    result = []
+            key = chunk * ranks + dst
+            if key in table:
+                table[key].append(place)
+            else:
+                table[key] = [place]
+    result: list[Collection[int]] = []
     for src, chunks, _, _, reduce in messages:
-        before = set[int]()
+        before: Collection[int] = ()
         for chunk in chunks:
-            key = chunk, src
-            brought = reduces.get(key) if reduce else copies.get(key) or reduces.get(key)
-            if brought:
+            key = chunk * ranks + src
+            brought = (None if reduce else copies.get(key)) or reduces.get(key) or ()
+            if isinstance(before, set):
                 before.update(brought)
+            elif not before:
+                before = brought
+            elif brought != before:  # chunks of a message mostly came in the same ones
+                before = {*before, *brought}
         result.append(before)
     return result
 

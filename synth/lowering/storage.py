@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from msccl_xml.model import Buffer
 from synth.errors import CheckError
@@ -22,6 +22,8 @@ from synth.lowering.buffers import Layout, Slot, slots_in_row
 from synth.lowering.messages import Message
 from synth.lowering.order import Order
 from synth.lowering.sums import Sum
+
+_Moments = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -32,22 +34,32 @@ class ScratchPool:
     """
 
     cooling: int
-    freed_at: list[int | None] = field(default_factory=list)
-    """For every slot when it was freed; None while in use."""
+    freed_at: _Moments = field(default_factory=lambda: np.empty(0))
+    """For every slot when it was freed; infinite while in use."""
     oldest: list[tuple[int, int]] = field(default_factory=list)
     """A heap of (when freed, slot); what is no longer so is left in it until it comes up."""
+    slots: int = 0
+    """how many there are; `freed_at` has room for more"""
 
     def allocate(self, count: int, now: int) -> int:
         """The first of `count` free slots in a row, now in use."""
         start = self._find_one(now) if count == 1 else self._find_row(count, now)
-        start = len(self.freed_at) if start is None else start
-        self.freed_at[start : start + count] = [None] * count
+        start = self._added(count) if start is None else start
+        self.freed_at[start : start + count] = math.inf
         return start
 
     def release(self, slot: int, now: int) -> None:
         """The slot's last reader has been ordered."""
         self.freed_at[slot] = now
         heapq.heappush(self.oldest, (now, slot))
+
+    def _added(self, count: int) -> int:
+        """The first of so many slots more."""
+        first = self.slots
+        self.slots += count
+        if self.slots > len(self.freed_at):
+            self.freed_at = np.concatenate([self.freed_at, np.full(self.slots, math.inf)])
+        return first
 
     def _find_one(self, now: int) -> int | None:
         while self.oldest:
@@ -58,12 +70,16 @@ class ScratchPool:
         return None
 
     def _find_row(self, count: int, now: int) -> int | None:
-        if len(self.freed_at) < count:
+        """The row whose last slot was freed first, of such the first; None where that was not long enough ago."""
+        if self.slots < count:
             return None
-        freed = np.array([math.inf if at is None else at for at in self.freed_at])
-        rested = sliding_window_view(freed, count).max(axis=1)
-        start = int(rested.argmin())
-        return start if rested[start] + self.cooling <= now else None
+        last, width = self.freed_at[: self.slots], 1
+        while width < count:
+            # Two rows that overlap or touch make a longer one.
+            step = min(width, count - width)
+            last, width = np.maximum(last[:-step], last[step:]), width + step
+        start = int(last.argmin())
+        return start if last[start] + self.cooling <= now else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,11 @@ class _Plan:
         """what a threadblock takes for the largest"""
         self.lengths_us = self._lengths()
         self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
-        self.parts = Counter(place for place in self.places if place.added)
+        number = {place: position for position, place in enumerate(dict.fromkeys(self.places)) if place.added}
+        self.sums = [number.get(place) for place in self.places]
+        """by message the number of the sum that it is added to, None if it is not"""
+        self.parts = Counter(self.sums)
+        """by number of a sum, how many messages are added to it"""
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
         self.to_go = self._to_go()
@@ -326,8 +330,10 @@ class _Run:
         }
         self.groups = plan.groups(pace)
         self.waiting = list(plan.work.before)
-        self.missing = Counter(plan.parts)
+        self.missing = dict(plan.parts)
         self.left = dict(plan.counts)
+        #: By path, how far it is, from -1 for what has carried nothing to 0.
+        self.gone = dict.fromkeys(plan.counts, -1.0)
         share = pace.round_us / plan.busiest_us if plan.busiest_us else 1.0
         #: By path, chunks that it may carry in a round times its ticks, and how many of these are left: some come back every tick.
         self.most = {
@@ -349,7 +355,7 @@ class _Run:
         }
         self.free_us = dict.fromkeys(self.largest_us, 0.0)
         #: By sum the tick from which on it may be added to again.
-        self.added: dict[Place, int] = {}
+        self.free_at = dict.fromkeys(plan.parts, 0)
 
     def ticks(self) -> list[int]:
         """The tick in which every message begins."""
@@ -379,7 +385,7 @@ class _Run:
         first = tick % len(paths)
         paths = [path for path in paths[first:] + paths[:first] if self.ready[path]]
         while paths:
-            paths.sort(key=lambda path: -self.left[path] / self.plan.counts[path])
+            paths.sort(key=self.gone.__getitem__)
             again = []
             for path in paths:
                 index = self._next(path, tick)
@@ -410,10 +416,11 @@ class _Run:
         self.tokens[path] -= size * self.plan.ticks
         self.spent.add(path)
         self.left[path] -= size / self.plan.largest
-        place = self.plan.places[index]
-        if place.added:
-            self.added[place] = tick + self.lasts[size]
-            self.missing[place] -= 1
+        self.gone[path] = -self.left[path] / self.plan.counts[path]
+        added = self.plan.sums[index]
+        if added is not None:
+            self.free_at[added] = tick + self.lasts[size]
+            self.missing[added] -= 1
         return index
 
     def _has_room(self, path: int, size: int) -> bool:
@@ -428,18 +435,18 @@ class _Run:
 
     def _first(self, ready: list[_Entry], tick: int) -> int | None:
         """The position of that message, if there is one."""
-        found, most = None, 0
-        for position in range(min(len(ready), _LOOKED_AT)):
-            entry = ready[position]
-            if found is not None and entry.group != ready[found].group:
-                break
-            place = self.plan.places[entry.position]
-            if not place.added:
-                if found is None:
-                    found = position
-                break
-            if self.added.get(place, 0) <= tick and self.missing[place] > most:
-                found, most = position, self.missing[place]
+        sums, free_at, missing = self.plan.sums, self.free_at, self.missing
+        found, most, of_group = None, 0, ready[0].group
+        for position, (group, _, _, _, index) in enumerate(ready[:_LOOKED_AT]):
+            if group != of_group:
+                if found is not None:
+                    break
+                of_group = group
+            added = sums[index]
+            if added is None:
+                return position if found is None else found
+            if missing[added] > most and free_at[added] <= tick:
+                found, most = position, missing[added]
         return found
 
     def _arrive(self, sent: Iterable[int]) -> None:
