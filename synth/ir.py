@@ -65,6 +65,8 @@ class Schedule:
 #: Where a message comes from and goes to: (rank, chunks, rank, chunks as that rank knows them, whether it is a contribution). A
 #: plain tuple, as one is made for every message of every order that is tried.
 Ends = tuple[int, tuple[int, ...], int, tuple[int, ...], bool]
+#: More ranks than there are on any machine.
+_MOST_RANKS = 1 << 20
 
 
 def causes(instance: Instance, messages: Iterable[Message | Send]) -> list[Collection[int]]:
@@ -82,14 +84,13 @@ def causes_by_ends(messages: Sequence[Ends]) -> list[Collection[int]]:
     What a rank sends of a chunk is what it was sent: a copy leaves after the copy that brought the chunk, or, at the rank that
     reduced it, after every contribution; a contribution leaves after every contribution that it includes.
     """
-    ranks = 1 + max((max(src, dst) for src, _, dst, _, _ in messages), default=0)
-    #: By chunk and rank as one number, as a tuple for each chunk of each message takes most of the time.
+    # By chunk and rank as one number: making a tuple for each chunk of each message would take most of the time.
     copies: dict[int, list[int]] = {}
     reduces: dict[int, list[int]] = {}
     for place, (_, _, dst, arriving, reduce) in enumerate(messages):
         table = reduces if reduce else copies
         for chunk in arriving:
-            key = chunk * ranks + dst
+            key = chunk * _MOST_RANKS + dst
             if key in table:
                 table[key].append(place)
             else:
@@ -98,7 +99,7 @@ def causes_by_ends(messages: Sequence[Ends]) -> list[Collection[int]]:
     for src, chunks, _, _, reduce in messages:
         before: Collection[int] = ()
         for chunk in chunks:
-            key = chunk * ranks + src
+            key = chunk * _MOST_RANKS + src
             brought = (None if reduce else copies.get(key)) or reduces.get(key) or ()
             if isinstance(before, set):
                 before.update(brought)

@@ -16,7 +16,7 @@ from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
 from synth.list_scheduler import Work, list_schedule
-from synth.lowering import LoweringOptions, lower
+from synth.lowering import Drafts, LoweringOptions, lower
 from synth.ordering import Ordering, in_pieces
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.fold import merged
@@ -116,13 +116,13 @@ class Solution:
         """Chunks of the message that has the fewest."""
         return min((len(send.chunks) for send in self.lowered.sends), default=1)
 
-    def program(self, options: LoweringOptions) -> Algo:
-        """The program; NoAnswerError where it does not fit the limits."""
+    def program(self, options: LoweringOptions, drafts: Drafts | None = None) -> Algo:
+        """The program; NoAnswerError where it does not fit the limits. `drafts` of this solution are looked up and added to."""
         if self.written:
             return self.written.program(options)
         # Which slot is free when differs between boxes: with a slot for each chunk, all boxes do the same.
         apart = self.folded is not None and direct(self.collective)
-        return lower(self.instance, self.lowered, replace(options, reuses_scratch=not apart))
+        return lower(self.instance, self.lowered, replace(options, reuses_scratch=not apart), drafts)
 
 
 @dataclass(frozen=True)

@@ -85,13 +85,11 @@ def _round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def deal_messages(
+def number_channels(
     instance: Instance, schedule: Schedule, options: LoweringOptions, parallel: dict[int, int], *, pack: bool = False
-) -> Dealt:
-    """One instance's messages dealt to channels.
-
-    A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
-    that a relay can receive and send in one threadblock. Raises NoAnswerError where there are not enough channels.
+) -> ChannelMap:
+    """The numbers of every path's `parallel` channels, or, unless receives and sends are packed, of every stream's. Raises
+    NoAnswerError where there are not enough channels.
     """
     numbering = None if pack else _map_streams(instance, schedule, options, parallel)
     if numbering is None:
@@ -99,6 +97,15 @@ def deal_messages(
     if numbering.width * options.instances > MAX_CHANNELS:
         used = f"{options.instances} with {numbering.width} channels each"
         raise NoAnswerError(f"--instances: {used}, expected at most {MAX_CHANNELS} channels in all")
+    return numbering
+
+
+def deal_messages(instance: Instance, schedule: Schedule, parallel: dict[int, int], numbering: ChannelMap) -> Dealt:
+    """One instance's messages dealt to channels.
+
+    A path's channels get equal shares of the bytes; among those, a message stays on the channel that brought it, so
+    that a relay can receive and send in one threadblock.
+    """
     sends = _cut(schedule, parallel, numbering)
     chosen = _choose_channels(instance, sends, numbering)
     messages: list[Message] = []

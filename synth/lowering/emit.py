@@ -1,4 +1,4 @@
-"""Programs as an MSCCL XML document: instances, scratch offsets, threadblock ids, step numbers, nops.
+"""Drafts as an MSCCL XML document: instances, their channels and memory, threadblock ids.
 
 Instance j of N moves part j of every chunk, on channels of its own. Parts are laid out by instance inside a rank's share: chunk k
 of a share of c chunks is part j c + k of c N, so chunks that lie together in the schedule lie together in every instance.
@@ -16,10 +16,8 @@ from msccl_xml.write import MAX_NAME, safe_name
 from synth.collective import Collective
 from synth.group import group_attribute
 from synth.lowering.buffers import Layout, Slot
-from synth.lowering.deadlock import Waits
-from synth.lowering.operations import Lane, Operation
+from synth.lowering.draft import Draft, DraftedGpu
 from synth.lowering.options import LoweringOptions
-from synth.lowering.threadblocks import Program
 from synth.lowering.turns import Turns
 
 
@@ -35,10 +33,10 @@ class Target:
 
 
 class _Owned(NamedTuple):
-    """A threadblock of the document: the lane that it runs for an instance."""
+    """A threadblock of the document: the place of the lane that it runs for an instance."""
 
     instance: int
-    lane: Lane
+    lane: int
 
 
 def make_target(collective: Collective, topology_name: str, options: LoweringOptions) -> Target:
@@ -56,13 +54,10 @@ def make_target(collective: Collective, topology_name: str, options: LoweringOpt
     )
 
 
-def emit(
-    target: Target, programs: list[Program], waits: list[Waits], width: int, options: LoweringOptions, turns: Turns
-) -> Algo:
-    """The document; `programs` and `waits` of one instance by rank of the first box, on `width` channels. Every rank gets a
-    threadblock, if only a harmless one.
-    """
-    first = [_gpu(target, rank, programs[rank], waits[rank], width, options) for rank in range(turns.size)]
+def emit(target: Target, draft: Draft, options: LoweringOptions) -> Algo:
+    """The document. Every rank gets a threadblock, if only a harmless one."""
+    turns, parts = draft.turns, _Parts.of(target.collective, options, draft.width)
+    first = [_gpu(target, rank, gpu, parts) for rank, gpu in enumerate(draft.gpus)]
     gpus = [
         gpu for box in range(turns.boxes) for gpu in _turned(first, target.collective, options.instances, turns, box)
     ]
@@ -113,11 +108,39 @@ def _turned_threadblock(tb: Threadblock, moving: dict[Buffer, list[int]], by: in
     return replace(tb, send=send, recv=recv, steps=tuple(steps))
 
 
-def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, options: LoweringOptions) -> Gpu:
-    collective, instances = target.collective, options.instances
-    scratch = _number_scratch(program)
-    parts = _Parts(instances, collective.per_rank, scratch)
-    blocks = _threadblocks(program, waits, width, options, parts)
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What several instances have for themselves: their part of every chunk, channels, and threadblocks, of which a dependence can
+    name the first `nameable`.
+    """
+
+    shares: tuple[tuple[int, ...], ...]
+    """by instance and offset in the input or output of a single instance, where its part is"""
+    width: int
+    nameable: int
+
+    @classmethod
+    def of(cls, collective: Collective, options: LoweringOptions, width: int) -> _Parts:
+        instances, own = options.instances, collective.per_rank
+        places = [divmod(offset, own) for offset in range(collective.chunks)]
+        shares = [
+            tuple([(share * instances + instance) * own + chunk for share, chunk in places])
+            for instance in range(instances)
+        ]
+        return cls(tuple(shares), width, options.limits.depid + 1)
+
+    def moved(self, instance: int, scratch: int) -> dict[Buffer, tuple[int, ...]]:
+        """By buffer and offset of a single instance, which has so many slots of scratch, where another has its part. At the end
+        stands what steps have that use no memory there: their offset is -1.
+        """
+        shares = (*self.shares[instance], -1)
+        own = range(instance * scratch, (instance + 1) * scratch)
+        return {Buffer.INPUT: shares, Buffer.OUTPUT: shares, Buffer.SCRATCH: (*own, -1)}
+
+
+def _gpu(target: Target, rank: int, drafted: DraftedGpu, parts: _Parts) -> Gpu:
+    collective, instances = target.collective, len(parts.shares)
+    blocks = _threadblocks(drafted, parts)
     if not blocks:
         blocks = (_idle_threadblock(target, rank),)
     whole = target.coll == "custom"  # microsoft/msccl wants all chunks of both buffers declared, whoever uses them
@@ -125,129 +148,42 @@ def _gpu(target: Target, rank: int, program: Program, waits: Waits, width: int, 
         id=rank,
         input_chunks=instances * (collective.chunks if whole else collective.input_chunks(rank)),
         output_chunks=instances * (collective.chunks if whole else collective.output_chunks(rank)),
-        scratch_chunks=instances * len(scratch) or int(rank not in collective.members),
+        scratch_chunks=instances * drafted.scratch or int(rank not in collective.members),
         threadblocks=blocks,
     )
 
 
-def _number_scratch(program: Program) -> dict[int, int]:
-    """New offsets of the scratch slots that are used: in the same order without gaps, so runs of slots stay runs."""
-    used: set[int] = set()
-    for operations in program.values():
-        for operation in operations:
-            for slot in operation.ends:
-                if slot is not None and slot.buffer is Buffer.SCRATCH:
-                    used.update(range(slot.offset, slot.offset + operation.count))
-    return {offset: number for number, offset in enumerate(sorted(used))}
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Where several instances have their parts of every chunk; `scratch`: the scratch slots of an instance, numbered."""
-
-    instances: int
-    per_rank: int
-    scratch: dict[int, int]
-
-    def offset(self, slot: Slot | None) -> int:
-        """Where the document has the slot of the first instance."""
-        if slot is None:
-            return -1
-        if slot.buffer is Buffer.SCRATCH:
-            return self.scratch[slot.offset]
-        if self.instances == 1:
-            return slot.offset
-        share, chunk = divmod(slot.offset, self.per_rank)
-        return share * self.instances * self.per_rank + chunk
-
-    def further(self, instance: int) -> dict[Buffer, int]:
-        """By buffer how much further on another instance has its part."""
-        shares = instance * self.per_rank
-        return {Buffer.INPUT: shares, Buffer.OUTPUT: shares, Buffer.SCRATCH: instance * len(self.scratch)}
-
-
-class _Waiting(NamedTuple):
-    """A step of the first instance, and the lane that it waits for, if any, in place of a threadblock."""
-
-    step: Step
-    lane: Lane | None
-
-
-def _threadblocks(
-    program: Program, waits: Waits, width: int, options: LoweringOptions, parts: _Parts
-) -> tuple[Threadblock, ...]:
+def _threadblocks(drafted: DraftedGpu, parts: _Parts) -> tuple[Threadblock, ...]:
     """Those of all instances, by channel and peers; where there are more than a dependence can name, the awaited ones first."""
-    awaited = {position for some in waits.values() for position in some}
-    owned = [_Owned(instance, lane) for instance in range(parts.instances) for lane in sorted(program)]
-    if len(owned) > options.limits.depid + 1:
-        idle = {lane: all(op.position not in awaited for op in program[lane]) for lane in program}
+    instances, lanes = range(len(parts.shares)), range(len(drafted.lanes))
+    owned = [_Owned(instance, lane) for instance in instances for lane in lanes]
+    if len(owned) > parts.nameable:
+        idle = [not any(step.hasdep for step in steps) for steps in drafted.steps]
         owned.sort(key=lambda each: (idle[each.lane], each))
-    ids: list[dict[Lane, int]] = [{} for _ in range(parts.instances)]
+    ids = [[-1] * len(lanes) for _ in instances]
     for tb, (instance, lane) in enumerate(owned):
         ids[instance][lane] = tb
-    first = _first_instance(program, waits, awaited, parts)
+    moved = [parts.moved(instance, drafted.scratch) for instance in instances]
     blocks = []
     for tb, (instance, lane) in enumerate(owned):
-        steps = _steps_of_instance(first[lane], ids[instance], parts.further(instance))
-        channel = lane.channel + instance * width
-        blocks.append(Threadblock(id=tb, send=lane.send, recv=lane.recv, channel=channel, steps=steps))
+        steps = drafted.steps[lane]
+        if len(instances) > 1 or ids[0] != list(lanes):
+            steps = _steps_of_instance(steps, [*ids[instance], -1], moved[instance])
+        channel, recv, send = drafted.lanes[lane]
+        channel += instance * parts.width
+        blocks.append(Threadblock(id=tb, send=send, recv=recv, channel=channel, steps=steps))
     return tuple(blocks)
 
 
-def _first_instance(
-    program: Program, waits: Waits, awaited: set[tuple[int, int]], parts: _Parts
-) -> dict[Lane, list[_Waiting]]:
-    """Its steps, by lane."""
-    steps_of = _number_steps(program, waits)
-    result: dict[Lane, list[_Waiting]] = {}
-    for lane, operations in program.items():
-        steps = result[lane] = []
-        for operation in operations:
-            causes = [steps_of[position] for position in waits.get(operation.position, ())]
-            steps += [_Waiting(Step(StepType.NOP, count=0, deps=step), there) for there, step in causes[:-1]]
-            cause, deps = causes[-1] if causes else (None, -1)
-            steps.append(_Waiting(_step(operation, parts, deps, operation.position in awaited), cause))
-    return result
-
-
-def _steps_of_instance(first: list[_Waiting], ids: dict[Lane, int], further: dict[Buffer, int]) -> tuple[Step, ...]:
-    """The steps with the threadblocks of an instance, `ids` by lane, and its part of chunks."""
-    steps = []
-    for (kind, src, here, dst, there, count, _, deps, hasdep), lane in first:
-        source = here + further[src] if here >= 0 else -1
-        target = there + further[dst] if there >= 0 else -1
-        steps.append(Step(kind, src, source, dst, target, count, -1 if lane is None else ids[lane], deps, hasdep))
-    return tuple(steps)
-
-
-def steps_of(operation: Operation, waits: Waits) -> int:
-    """Steps that an operation is written as: a step waits for one other, and a nop before it for each further one."""
-    return max(1, len(waits.get(operation.position, ())))
-
-
-def _number_steps(program: Program, waits: Waits) -> dict[tuple[int, int], tuple[Lane, int]]:
-    """By position the lane of an operation and its step there, behind nops for all its waits but one."""
-    steps = {}
-    for lane, operations in program.items():
-        step = -1
-        for operation in operations:
-            step += steps_of(operation, waits)
-            steps[operation.position] = (lane, step)
-    return steps
-
-
-def _step(operation: Operation, parts: _Parts, deps: int, awaited: bool) -> Step:
-    src, dst = operation.ends
-    return Step(
-        operation.type,
-        src.buffer if src else Buffer.INPUT,
-        parts.offset(src),
-        dst.buffer if dst else Buffer.OUTPUT,
-        parts.offset(dst),
-        operation.count,
-        -1,
-        deps,
-        awaited,
+def _steps_of_instance(
+    first: tuple[Step, ...], ids: list[int], moved: dict[Buffer, tuple[int, ...]]
+) -> tuple[Step, ...]:
+    """The steps with an instance's threadblocks, `ids` by place of the lane, and its part of chunks."""
+    return tuple(
+        [
+            Step(kind, src, moved[src][here], dst, moved[dst][there], count, ids[depid], deps, hasdep)
+            for kind, src, here, dst, there, count, depid, deps, hasdep in first
+        ]
     )
 
 

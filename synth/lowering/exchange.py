@@ -24,6 +24,7 @@ from synth.exchange import Given, Kind, Phase, Slices, Step
 from synth.lowering.buffers import Slot
 from synth.lowering.deadlock import Waits
 from synth.lowering.dependences import Position
+from synth.lowering.draft import Draft, draft_gpu
 from synth.lowering.emit import emit, make_target
 from synth.lowering.operations import Lane, Operation
 from synth.lowering.options import LoweringOptions
@@ -134,8 +135,9 @@ def write_exchange(
     for step in steps:
         writer.write(step)
     target = make_target(collective, topology_name, options)
-    programs, waits = [rank.program for rank in writer.ranks], [rank.waits for rank in writer.ranks]
-    algo = emit(target, programs, waits, writer.width, options, Turns(slices.num_ranks, slices.num_ranks))
+    gpus = tuple(draft_gpu(dict(sorted(rank.program.items())), rank.waits) for rank in writer.ranks)
+    draft = Draft(Turns(slices.num_ranks, slices.num_ranks), gpus, writer.width)
+    algo = emit(target, draft, options)
     if algo.threadblocks > options.threadblocks:
         needed = f"{algo.threadblocks} are needed on a gpu, {options.threadblocks} are allowed"
         raise NoAnswerError(f"{slices.name}: --max-threadblocks: {needed}")

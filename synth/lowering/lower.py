@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil
+from typing import NamedTuple
 
-from msccl_xml.limits import Limits, check_limits, coll_spelling, too_many_elements
+from msccl_xml.limits import check_limits, coll_spelling, too_many_elements
 from msccl_xml.model import Algo
 from synth.collective import Collective
 from synth.collector import collector_paused
@@ -24,13 +24,14 @@ from synth.errors import CheckError, InputError, NoAnswerError
 from synth.instance import Instance
 from synth.ir import Schedule
 from synth.lowering.buffers import Layout
-from synth.lowering.channels import channels_per_path, deal_messages
+from synth.lowering.channels import ChannelMap, channels_per_path, deal_messages, number_channels
 from synth.lowering.deadlock import Waits, find_splits
 from synth.lowering.dependences import find_waits
-from synth.lowering.emit import Target, emit, make_target, steps_of
+from synth.lowering.draft import Draft, Drafts, Key, Made, draft_gpu
+from synth.lowering.emit import Target, emit, make_target
 from synth.lowering.fusion import Forwards, find_forwards
 from synth.lowering.messages import Message
-from synth.lowering.operations import Lane, Operation, list_operations, part_sums
+from synth.lowering.operations import Operation, list_operations, part_sums
 from synth.lowering.options import LoweringOptions
 from synth.lowering.order import Order, global_order, order_as_sent
 from synth.lowering.storage import place_chunks
@@ -50,57 +51,6 @@ _EVENTS_OF_A_CONNECTION = 2
 _SMALLER_BUFFERS = 4
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """Programs and waits of one instance by rank of the first box, on `width` channels, before they are written out. One with more
-    threadblocks than are allowed, or more steps than are read, which nobody takes, has no waits.
-    """
-
-    turns: Turns
-    programs: list[Program]
-    waits: list[Waits]
-    width: int
-    instances: int
-    parallel: dict[int, int]
-    """channels of every path"""
-    packed: bool
-
-    @property
-    def threadblocks(self) -> int:
-        """Of the busiest rank."""
-        return self.instances * max(map(len, self.programs))
-
-    @property
-    def steps(self) -> int:
-        """Of the longest threadblock."""
-        return max((steps for _, _, steps in self.lanes), default=1)
-
-    @cached_property
-    def lanes(self) -> list[tuple[int, Lane, int]]:
-        """(rank, lane, steps) of every threadblock."""
-        return [
-            (rank, lane, sum(steps_of(operation, waits) for operation in operations))
-            for rank, (program, waits) in enumerate(zip(self.programs, self.waits, strict=True))
-            for lane, operations in program.items()
-        ]
-
-    def unreadable(self, limits: Limits) -> str | None:
-        """As `_unreadable`; with other channels there are about as many elements."""
-        return _unreadable(limits, self.turns, self.programs, self.waits, self.instances)
-
-
-def _unreadable(
-    limits: Limits, turns: Turns, programs: list[Program], waits: list[Waits], instances: int
-) -> str | None:
-    """What is wrong with the first rank that reads more elements of the file than the runtime does, if there is one."""
-    for rank, (program, own) in enumerate(zip(programs, waits, strict=True)):
-        steps = sum(steps_of(operation, own) for operations in program.values() for operation in operations)
-        problem = too_many_elements(limits, rank, turns.ranks, instances * (len(program) + steps))
-        if problem is not None:
-            return problem
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Problem:
     instance: Instance
@@ -111,23 +61,26 @@ class _Problem:
     """the names of memory that the program uses"""
     layouts: tuple[Layout, ...]
     """all ways in which it may be called"""
+    drafts: Drafts
+    """of the schedule, made before"""
 
 
 @collector_paused()
-def lower(instance: Instance, schedule: Schedule, options: LoweringOptions) -> Algo:
-    """The program that carries out `schedule`, a feasible schedule of `instance` (synth.timing.check_schedule).
+def lower(instance: Instance, schedule: Schedule, options: LoweringOptions, drafts: Drafts | None = None) -> Algo:
+    """The program that carries out `schedule`, a feasible schedule of `instance` (synth.timing.check_schedule). Of the same instance
+    and schedule `drafts` are looked up and added to: they save most of the work for other instances, protocols and sizes.
 
     With `options.instances` N the program is one of `lowered_collective(instance.collective, options)`, which has N
     times the chunks. Raises InputError for an in-place call of a collective that has none, NoAnswerError where the
     program does not fit the runtime's or the caller's limits.
     """
     _require_readable(instance, schedule, options)
-    problem = _pose(instance, schedule, options)
+    problem = _pose(instance, schedule, options, Drafts() if drafts is None else drafts)
     foreseen = channels_foreseen(instance, schedule, options)
     draft = _within_steps(problem, _within_threadblocks(problem, foreseen), foreseen)
-    if unreadable := draft.unreadable(options.limits):
+    if unreadable := draft.unreadable(options.limits, options.instances):
         raise _beyond(options, unreadable)
-    algo = emit(problem.target, draft.programs, draft.waits, draft.width, options, draft.turns)
+    algo = emit(problem.target, draft, options)
     problems = check_limits(algo, options.runtime, full_ops=False)
     if problems:
         raise _beyond(options, problems[0])
@@ -157,19 +110,22 @@ def lowered_collective(collective: Collective, options: LoweringOptions) -> Coll
     return replace(collective, chunks=collective.chunks * options.instances)
 
 
-def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions) -> _Problem:
+def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions, drafts: Drafts) -> _Problem:
     collective = instance.collective
     if options.inplace and collective.in_place_shift(0) is None:
         raise InputError("--in-place", "", collective.name.value, "a collective that has an in-place call")
     target = make_target(collective, instance.topology.name, options)
     custom = target.coll == "custom"
-    apart = Layout(collective, False, instances=options.instances)
-    aliased = Layout(collective, True, custom, options.instances)
+    own = collective.per_rank
+    crosses = any(min(send.chunks) // own != max(send.chunks) // own for send in schedule.sends)
+    instances = options.instances if crosses else 1
+    apart = Layout(collective, False, instances=instances)
+    aliased = Layout(collective, True, custom, instances)
     layouts = (apart,) * target.outofplace + (aliased,) * target.inplace
-    return _Problem(instance, schedule, options, target, layouts[0], layouts)
+    return _Problem(instance, schedule, options, target, layouts[0], layouts, drafts)
 
 
-def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
+def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> Draft:
     """The first draft that has few enough threadblocks: with the channels that are foreseen, with fewer, then with receives and
     sends packed together. One that the runtime would not read ends the search, too.
     """
@@ -179,14 +135,16 @@ def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> _Draft:
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
             continue
-        if draft.threadblocks <= options.threadblocks or draft.unreadable(options.limits):
+        fits = draft.threadblocks * options.instances <= options.threadblocks
+        if fits or draft.unreadable(options.limits, options.instances):
             return draft
     draft = _draft(problem, parallel, pack=True)
-    if draft.threadblocks > options.threadblocks:
+    if draft.threadblocks * options.instances > options.threadblocks:
         relax = "raise --max-threadblocks" if options.threadblocks < options.limits.threadblocks else ""
         relax = " or ".join(filter(None, [relax, "lower --instances" if options.instances > 1 else ""]))
+        needed = draft.threadblocks * options.instances
         raise NoAnswerError(
-            f"--max-threadblocks: the schedule needs {draft.threadblocks} on a gpu, {options.threadblocks} are allowed"
+            f"--max-threadblocks: the schedule needs {needed} on a gpu, {options.threadblocks} are allowed"
             + (f"; {relax}" if relax else "")
         )
     return draft
@@ -204,21 +162,23 @@ def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int,
         yield {path: min(count, most) for path, count in needed.items()}
 
 
-def _within_steps(problem: _Problem, draft: _Draft, tried: dict[int, int]) -> _Draft:
+def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Draft:
     """The draft, with more channels, but not those that were tried, where threadblocks have too many steps for some runtime and
     there is room.
     """
+    options = problem.options
     for _ in range(_STEP_ATTEMPTS):
         parallel = _more_channels(problem, draft)
         # Where fewer were too many threadblocks, more are.
         refused = tried != draft.parallel and all(parallel[path] >= count for path, count in tried.items())
-        if draft.packed or parallel == draft.parallel or refused or draft.unreadable(problem.options.limits):
+        unreadable = draft.unreadable(options.limits, options.instances)
+        if draft.packed or parallel == draft.parallel or refused or unreadable:
             break
         try:
             wider = _draft(problem, parallel, pack=False)
         except NoAnswerError:
             break
-        if wider.threadblocks > problem.options.threadblocks:
+        if wider.threadblocks * options.instances > options.threadblocks:
             break
         if wider.steps < draft.steps:
             draft = wider
@@ -254,14 +214,15 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
     return max((sent | received if joined else sent + received).values(), default=0)
 
 
-def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
+def _more_channels(problem: _Problem, draft: Draft) -> dict[int, int]:
     """Channels of every path, more of them where a threadblock that serves it has too many steps."""
     factor: dict[tuple[int, int], int] = {}
     home = draft.turns.home
-    for rank, lane, steps in draft.lanes:
-        need = ceil(steps / problem.options.steps)
-        for pair in ((rank, lane.send), home(lane.recv, rank, 0)[:2]):
-            factor[pair] = max(factor.get(pair, 1), need)
+    for rank, gpu in enumerate(draft.gpus):
+        for lane, steps in zip(gpu.lanes, gpu.steps, strict=True):
+            need = ceil(len(steps) / problem.options.steps)
+            for pair in ((rank, lane.send), home(lane.recv, rank, 0)[:2]):
+                factor[pair] = max(factor.get(pair, 1), need)
     messages = Counter(send.path for send in problem.schedule.sends)
     paths = problem.instance.paths
     return {
@@ -270,10 +231,31 @@ def _more_channels(problem: _Problem, draft: _Draft) -> dict[int, int]:
     }
 
 
-def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft:
+def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> Draft:
     """The whole program with the given channels, whatever limits it breaks; free of deadlock."""
     options = problem.options
-    messages, width, copying = deal_messages(problem.instance, problem.schedule, options, parallel, pack=pack)
+    numbering = number_channels(problem.instance, problem.schedule, options, parallel, pack=pack)
+    key = Key(
+        parallel=None if numbering.streams else tuple(parallel.items()),
+        channels=tuple(numbering.channels.items()),
+        packed=pack,
+        capacity=options.capacity,
+        shares_apart=problem.layout.instances > 1,
+        options=(options.runtime, options.reuses_scratch, problem.target.inplace, problem.target.outofplace),
+    )
+    longest = max((len(send.chunks) for send in problem.schedule.sends), default=1)
+    fewest = _fewest_of_a_transfer(problem.target.collective, problem.target.coll, options)
+    chunks = max(1, min(fewest, longest))  # a transfer that holds more than any message makes no difference
+    known = problem.drafts.find(key, chunks)
+    if known is not None:
+        return replace(known, parallel=parallel)
+    return _new_draft(problem, parallel, numbering, key, chunks)
+
+
+def _new_draft(problem: _Problem, parallel: dict[int, int], numbering: ChannelMap, key: Key, chunks: int) -> Draft:
+    options = problem.options
+    messages, width, copying = deal_messages(problem.instance, problem.schedule, parallel, numbering)
+    calm = True
     for turns, own in boxes_first(problem.instance.collective, messages):
         for order in _orders(own, turns, options.capacity):
             sums = {} if options.fuses else plan_sums(problem.layouts, own, order)
@@ -282,9 +264,14 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> _Draft
             operations = list_operations(problem.layout, own, order, storage, copying, turns.size)
             if not options.fuses:
                 operations = [part_sums(each, storage.total) for each in operations]
-            assigned = _assign_threadblocks(problem, operations, turns, pack)
+            assigned = _assign_threadblocks(problem, operations, turns, key.packed, chunks)
             if assigned is not None:
-                return _Draft(turns, *assigned, width, options.instances, parallel, pack)
+                gpus = tuple(map(draft_gpu, assigned.programs, assigned.waits))
+                draft = Draft(turns, gpus, width, parallel, key.packed)
+                if assigned.whole:
+                    problem.drafts.add([Made(key, draft, chunks, calm and assigned.calm)])
+                return draft
+            calm = False
     raise CheckError("lowering", "threadblocks wait for each other in every order")
 
 
@@ -326,32 +313,37 @@ def _fewest_of_a_transfer(collective: Collective, coll: str, options: LoweringOp
     return chunks_per_transfer(coll, options.protocol, chunk_bytes, options.runtime) // _SMALLER_BUFFERS
 
 
+class _Assigned(NamedTuple):
+    """Programs and waits by rank; `whole`: it has all its waits; `calm`: no threadblock had to part."""
+
+    programs: list[Program]
+    waits: list[Waits]
+    whole: bool
+    calm: bool
+
+
 def _assign_threadblocks(
-    problem: _Problem, operations: list[list[Operation]], turns: Turns, pack: bool
-) -> tuple[list[Program], list[Waits]] | None:
-    """Programs and waits by rank: receives and sends joined as far as that keeps them from waiting in a circle.
+    problem: _Problem, operations: list[list[Operation]], turns: Turns, pack: bool, chunks: int
+) -> _Assigned | None:
+    """Receives and sends joined as far as that keeps threadblocks from waiting in a circle, with so many `chunks` of a transfer.
 
     None where they do so even apart, and where several boxes would all have to part some: of all together, one may be enough. Once
     there are too many threadblocks, or steps for the runtime to read, nothing more is looked at.
     """
     options = problem.options
     most = options.threadblocks // options.instances
-    capacity = options.capacity
-    chunks = _fewest_of_a_transfer(problem.target.collective, problem.target.coll, options)
-    fuses = options.fuses
+    capacity, fuses = options.capacity, options.fuses
     forwards = [find_forwards(problem.layout, own) if fuses else Forwards({}, frozenset()) for own in operations]
     apart: frozenset[Owner] = frozenset()
     stale = set(range(len(operations)))
     programs: list[Program] = [{} for _ in operations]
     waits: list[Waits] = [{} for _ in operations]
-    none_yet: list[Waits] = [{} for _ in operations]
     while stale:
         for rank in sorted(stale):
             pairing = Pairing(forwards[rank], capacity, turns.ranks, pack, apart)
             programs[rank] = build_programs(operations[rank], pairing)
-        few_enough = max(map(len, programs)) <= most
-        if not few_enough or _unreadable(options.limits, turns, programs, none_yet, options.instances):
-            return programs, none_yet
+        if max(map(len, programs)) > most or _is_unreadable(options, turns, programs):
+            return _Assigned(programs, [{} for _ in operations], whole=False, calm=False)
         for rank in stale:
             waits[rank] = find_waits(programs[rank], problem.layouts)
         splits = find_splits(programs, waits, capacity, chunks, turns)
@@ -359,4 +351,13 @@ def _assign_threadblocks(
             return None
         apart |= splits
         stale = {owner.rank for owner in splits}
-    return programs, waits
+    return _Assigned(programs, waits, whole=True, calm=not apart)
+
+
+def _is_unreadable(options: LoweringOptions, turns: Turns, programs: list[Program]) -> bool:
+    """Whether some rank reads more elements of the file than the runtime does, even without steps that only wait."""
+    for rank, program in enumerate(programs):
+        elements = options.instances * (len(program) + sum(map(len, program.values())))
+        if too_many_elements(options.limits, rank, turns.ranks, elements) is not None:
+            return True
+    return False

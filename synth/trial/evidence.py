@@ -21,7 +21,15 @@ from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import EffortError, NoAnswerError
 from synth.goal import Goal
-from synth.lowering import LoweringOptions, channels_foreseen, lowered_collective, may_part, threadblocks_needed
+from synth.lowering import (
+    Drafts,
+    LoweringOptions,
+    Made,
+    channels_foreseen,
+    lowered_collective,
+    may_part,
+    threadblocks_needed,
+)
 from synth.plan import Plan
 from synth.request import Progress, Request
 from synth.search import Ledger, Scored
@@ -60,13 +68,22 @@ _SHORT_IN_ROUNDS_BYTES = 16 << 20
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
+class Extent(NamedTuple):
+    """How large a program is: threadblocks of the busiest rank, and steps of all."""
+
+    threadblocks: int
+    steps: int
+
+
 @dataclass(frozen=True)
 class _Found:
-    """What a process found of a contender: its program where that was not known, times at some sizes, whether these are estimates
-    since simulating it was given up, and seconds by stage.
+    """What a process found of a contender: how large its program is, the drafts that were made for it (the program itself is made
+    from these wherever it is needed, sooner than it is handed over), times at some sizes, whether these are estimates since
+    simulating it was given up, and seconds by stage.
     """
 
-    algo: Algo | None
+    extent: Extent
+    made: Sequence[Made]
     times_us: dict[int, float]
     given_up: bool
     seconds: dict[str, float]
@@ -100,6 +117,9 @@ class Evidence:
         self.late = 0
         """simulations for which there was no time"""
         self._algos: dict[Contender, Algo] = {}
+        self._extents: dict[Contender, Extent] = {}
+        self._drafts: dict[int, Drafts] = {}
+        """by the first position of their solution"""
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
         self._given_up: set[Contender] = set()
@@ -149,11 +169,26 @@ class Evidence:
         if contender not in self._algos:
             self.ledger.enter("lowering")
             try:
-                self._algos[contender] = self.entry(contender).solution.program(self._options(contender))
+                solution, drafts = self.entry(contender).solution, self._drafts_of(contender)
+                algo = self._algos[contender] = solution.program(self._options(contender), drafts)
             except NoAnswerError as refusal:
                 self.refusals[contender] = refusal
                 raise
+            steps = sum(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)
+            self._extents[contender] = Extent(algo.threadblocks, steps)
         return self._algos[contender]
+
+    def extent(self, contender: Contender) -> Extent:
+        """How large the contender's program is. Raises NoAnswerError as `algo`."""
+        if contender not in self._extents:
+            self.algo(contender)
+        return self._extents[contender]
+
+    def _drafts_of(self, contender: Contender) -> Drafts:
+        """Those of the contender's solution, whatever protocol it is under."""
+        solution = self.entry(contender).solution
+        first = next(position for position, entry in enumerate(self.scored) if entry.solution is solution)
+        return self._drafts.setdefault(first, Drafts())
 
     def computed(self, contender: Contender) -> Collective:
         """The collective that the contender's program carries out."""
@@ -200,10 +235,14 @@ class Evidence:
         """Whether a chosen contender's times were simulated at some of its sizes only."""
         return self.effort(contender.position).crossings > _EVERY_SIZE_WORK
 
+    def is_made(self, contender: Contender) -> bool:
+        """Whether the contender has a program, which took some size's time."""
+        return bool(self._times.get(contender))
+
     def is_simulated(self, contender: Contender) -> bool:
         """Whether the contender's program is small enough to be simulated: one box's share of it where all do the same."""
         return contender not in self._given_up and self.may_be_simulated(
-            contender.position, _steps(self.algo(contender))
+            contender.position, self.extent(contender).steps
         )
 
     def may_be_simulated(self, position: int, steps: int) -> bool:
@@ -285,7 +324,7 @@ class Evidence:
             return 0
         effort = self.effort(contender.position)
         work = effort.crossings  # equal instances are simulated for one
-        if contender not in runs and contender not in self._algos:
+        if contender not in runs and not self.is_made(contender):
             work += _LOWERING_WORK * max(effort.transfers, contender.instances * effort.sends)
         if self.work + work > most or size in self._times.get(contender, {}):
             return 0
@@ -299,7 +338,7 @@ class Evidence:
         """
         tasks: list[tuple[Contender, list[int]]] = []
         for contender, sizes in runs.items():
-            made = contender in self._algos
+            made = self.is_made(contender)
             tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
         processes = self.request.jobs if self.work > _WORTH_A_PROCESS else 0
         self.ledger.rest()
@@ -319,8 +358,8 @@ class Evidence:
             else:
                 if contender not in self.contenders:
                     self.contenders.append(contender)
-                if found.algo is not None:
-                    self._algos[contender] = found.algo
+                self._extents[contender] = found.extent
+                self._drafts_of(contender).add(found.made)
                 self._times.setdefault(contender, {}).update(found.times_us)
                 if found.given_up:
                     self._given_up.add(contender)
@@ -368,7 +407,7 @@ class Evidence:
             return False
         foreseen = channels_foreseen(solution.instance, solution.lowered, options)
         together = threadblocks_needed(solution.instance, foreseen, joined=True) + 1
-        return self.algo(contender).threadblocks > together * contender.instances
+        return self.extent(contender).threadblocks > together * contender.instances
 
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
@@ -417,16 +456,14 @@ class Evidence:
 def _simulated(evidence: Evidence, task: tuple[Contender, list[int]]) -> _Found | NoAnswerError:
     """A contender's program and its times at some sizes: in whichever process."""
     contender, sizes = task
-    known = contender in evidence._algos
     here = copy(evidence)
     here.ledger = Ledger()
+    drafts = here._drafts_of(contender)
+    before = len(drafts.made)
     try:
         times = {size: here.time_us(contender, size) for size in sizes}
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    return _Found(None if known else here.algo(contender), times, contender in here._given_up, here.ledger.seconds)
-
-
-def _steps(algo: Algo) -> int:
-    return sum(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks)
+    given_up = contender in here._given_up
+    return _Found(here.extent(contender), drafts.made[before:], times, given_up, here.ledger.seconds)

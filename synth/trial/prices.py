@@ -46,7 +46,7 @@ class Prices:
         if not self.evidence.request.by_time:
             return 1 + _SCHEDULE_PRICE * max(0.0, excess - SCHEDULE_SLACK)
         price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE
-        return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.evidence.algo(contender).threadblocks
+        return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.evidence.extent(contender).threadblocks
 
     def costs(self, contender: Contender) -> dict[int, float]:
         """What the contender costs at every size that it can serve, from its times at some: us and a price."""

@@ -318,4 +318,4 @@ class Shapes:
 
     def _is_narrow(self, contender: Contender) -> bool:
         """Whether its GPUs have few threadblocks each."""
-        return self.evidence.algo(contender).threadblocks <= _FEW_THREADBLOCKS
+        return self.evidence.extent(contender).threadblocks <= _FEW_THREADBLOCKS

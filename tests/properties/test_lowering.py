@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msccl_xml.limits import check_limits
+from msccl_xml.model import Algo
 from synth.collective import COMBINING, ROOTED, CollectiveName
+from synth.errors import NoAnswerError
 from synth.instance import Instance
-from synth.lowering import LoweringOptions, lower, lowered_collective
+from synth.lowering import Drafts, LoweringOptions, lower, lowered_collective
 from synth.timing import check_schedule
 from synth.topology import Topology
 from synth.verify import verify_algo
@@ -70,6 +74,36 @@ def test_any_schedule_lowers_to_a_program_that_passes_the_judge(
     algo = lower(instance, schedule, chosen)
     verify_algo(algo, lowered_collective(instance.collective, chosen), runtime=chosen.runtime)
     assert check_limits(algo, chosen.runtime, full_ops=False) == []
+
+
+@settings(max_examples=150)
+@given(st.data(), instances(), st.integers(0, 2**32), st.sampled_from([1, 3, 6]))
+def test_drafts_that_were_made_for_others_change_nothing(
+    data: st.DataObject, instance: Instance, seed: int, most_together: int
+) -> None:
+    """Whatever else the schedule was lowered to before, and wherever it is too much for the limits."""
+    schedule = random_schedule(instance, random.Random(seed), most_together)
+    drafts = Drafts()
+    for _ in range(data.draw(st.integers(2, 5))):
+        chosen = replace(
+            data.draw(options(instance.collective.name)),
+            max_bytes=data.draw(st.sampled_from([1 << 12, 1 << 20, 1 << 30])),
+            max_threadblocks=data.draw(st.sampled_from([6, 64])),
+            reuses_scratch=data.draw(st.booleans()),
+        )
+        try:
+            expected: Algo | str = lower(instance, schedule, chosen)
+        except NoAnswerError as refusal:
+            expected = str(refusal)
+        try:
+            found: Algo | str = lower(instance, schedule, chosen, drafts)
+        except NoAnswerError as refusal:
+            found = str(refusal)
+        assert found == expected
+    before = len(drafts.made)
+    with contextlib.suppress(NoAnswerError):
+        lower(instance, schedule, chosen, drafts)
+    assert len(drafts.made) == before
 
 
 @pytest.mark.parametrize(

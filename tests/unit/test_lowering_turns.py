@@ -17,7 +17,7 @@ from synth.hierarchical import hierarchical
 from synth.instance import Instance
 from synth.ir import Message, Schedule
 from synth.lowering import LoweringOptions, lower, lowered_collective
-from synth.lowering.channels import channels_per_path, deal_messages
+from synth.lowering.channels import channels_per_path, deal_messages, number_channels
 from synth.lowering.messages import Message as Hop
 from synth.lowering.turns import Turns, boxes_first
 from synth.paths import find_paths
@@ -72,7 +72,8 @@ def _over_boxes(topology: Topology, name: CollectiveName, count: int = 2) -> Sol
 
 def _messages(instance: Instance, schedule: Schedule) -> list[Hop]:
     options = LoweringOptions()
-    return deal_messages(instance, schedule, options, channels_per_path(instance, schedule, options))[0]
+    parallel = channels_per_path(instance, schedule, options)
+    return deal_messages(instance, schedule, parallel, number_channels(instance, schedule, options, parallel))[0]
 
 
 @pytest.mark.parametrize("instances", [1, 3])

@@ -11,7 +11,7 @@ from msccl_xml.model import Algo
 from synth.candidates import LARGE_VIEW
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
-from synth.lowering import LoweringOptions
+from synth.lowering import Drafts, LoweringOptions
 from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
@@ -487,10 +487,10 @@ def test_what_no_runtime_holds_on_more_threadblocks_is_tried_on_fewer(monkeypatc
     """The first that is simulated of a large sum has two instances; refused, it is not given up for something else."""
     lowered = Solution.program
 
-    def refuses(solution: Solution, options: LoweringOptions) -> Algo:
+    def refuses(solution: Solution, options: LoweringOptions, drafts: Drafts | None = None) -> Algo:
         if options.instances > 1:
             raise NoAnswerError("too large")
-        return lowered(solution, options)
+        return lowered(solution, options, drafts)
 
     monkeypatch.setattr(Solution, "program", refuses)
     topology = star(4)
