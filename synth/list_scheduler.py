@@ -179,23 +179,27 @@ class _Run:
 
     def by_urgency(self, touched: set[int], now: float) -> list[int]:
         """The paths that are free, in the order in which they may start their first ready message."""
-        ready = self.ready
-        free = [path for path in touched if ready[path] and self._is_free(path, now)]
-        if not self.busiest_first:
-            return sorted(free, key=lambda path: ready[path][0])
-        left = self.left_us
-        return sorted(free, key=lambda path: (-round(max(left[link] for link in self.links[path]), 6), ready[path][0]))
-
-    def _is_free(self, path: int, now: float) -> bool:
-        free_us, latest_us = self.free_us, now + _SAME_MOMENT_US
-        for link in self.links[path]:  # noqa: SIM110 - asked more often than all else, and a loop is quicker
-            if free_us[link] > latest_us:
-                return False
-        return True
+        ready, links, free_us, latest_us = self.ready, self.links, self.free_us, now + _SAME_MOMENT_US
+        free: list[tuple[float, tuple[int, int], int]] = []
+        for path in touched:
+            if not ready[path]:
+                continue
+            for link in links[path]:  # this is asked more often than all else
+                if free_us[link] > latest_us:
+                    break
+            else:
+                free.append((0.0, ready[path][0], path))
+        if self.busiest_first:
+            left = self.left_us
+            free = [(-round(max(left[link] for link in links[path]), 6), turn, path) for _, turn, path in free]
+        free.sort()
+        return [path for _, _, path in free]
 
     def start_if_free(self, path: int, now: float) -> None:
-        if not self._is_free(path, now):
-            return
+        latest_us = now + _SAME_MOMENT_US
+        for link in self.links[path]:
+            if self.free_us[link] > latest_us:
+                return
         links = self.links[path]
         turn = self._next(path, now)
         if turn is None:

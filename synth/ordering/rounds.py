@@ -72,14 +72,9 @@ class Pace(NamedTuple):
     abreast: float = 1.0
 
 
-class _Entry(NamedTuple):
-    """A message that waits for its turn on a path, the smallest first."""
-
-    group: int
-    to_go: int
-    turn: float
-    rotation: int
-    position: int
+#: A message that waits for its turn on a path, the smallest first: its group, messages that follow in the longest chain (negative),
+#: turn, rotation, position, and the number of the sum that it is added to. A plain tuple, as these are looked at all the time.
+_Entry = tuple[int, int, float, int, int, int | None]
 
 
 @dataclass(frozen=True)
@@ -209,10 +204,11 @@ class _Plan:
         """what a threadblock takes for the largest"""
         self.lengths_us = self._lengths()
         self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
-        number = {place: position for position, place in enumerate(dict.fromkeys(self.places)) if place.added}
+        parts = Counter(place for place in self.places if place.added)
+        number = {place: position for position, place in enumerate(parts)}
         self.sums = [number.get(place) for place in self.places]
         """by message the number of the sum that it is added to, None if it is not"""
-        self.parts = Counter(self.sums)
+        self.parts = list(parts.values())
         """by number of a sum, how many messages are added to it"""
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
@@ -328,9 +324,19 @@ class _Run:
             (path, size): self.lasts[size] + ceil(plan.taken_us(path, size) / self.tick_us - _WHOLE_ROUNDS)
             for path, size in sorted(set(zip(plan.paths, plan.sizes, strict=True)))
         }
-        self.groups = plan.groups(pace)
+        self.entries: list[_Entry] = list(
+            zip(
+                plan.groups(pace),
+                [-count for count in plan.to_go],
+                plan.turns,
+                plan.rotations,
+                range(len(plan.sums)),
+                plan.sums,
+                strict=True,
+            )
+        )
         self.waiting = list(plan.work.before)
-        self.missing = dict(plan.parts)
+        self.missing = list(plan.parts)
         self.left = dict(plan.counts)
         #: By path, how far it is, from -1 for what has carried nothing to 0.
         self.gone = dict.fromkeys(plan.counts, -1.0)
@@ -353,9 +359,11 @@ class _Run:
         self.needed = {
             which: [(link, busy_us * _WHOLE) for link, busy_us in links] for which, links in plan.busy.items()
         }
+        #: By path, what its smallest message needs: tokens, and us of its links.
+        self.least = {path: (size * plan.ticks, self.needed[path, size]) for path, size in self.smallest.items()}
         self.free_us = dict.fromkeys(self.largest_us, 0.0)
         #: By sum the tick from which on it may be added to again.
-        self.free_at = dict.fromkeys(plan.parts, 0)
+        self.free_at = [0] * len(plan.parts)
 
     def ticks(self) -> list[int]:
         """The tick in which every message begins."""
@@ -400,13 +408,17 @@ class _Run:
         """Take the message of a path whose turn it is, if its links have room: of the first group, of which something may be added,
         the one whose sum misses most.
         """
-        if not self._has_room(path, self.smallest[path]):
+        tokens, needed = self.least[path]
+        if self.tokens[path] < tokens:
             return None
+        for link, needed_us in needed:  # the innermost loop of all
+            if self.free_us[link] < needed_us:
+                return None
         ready = self.ready[path]
         found = self._first(ready, tick)
         if found is None:
             return None
-        index = ready[found].position
+        index = ready[found][4]
         size = self.plan.sizes[index]
         if size > self.smallest[path] and not self._has_room(path, size):
             return None
@@ -427,22 +439,17 @@ class _Run:
         """Whether a path may carry so many chunks in this tick, and its links can."""
         if self.tokens[path] < size * self.plan.ticks:
             return False
-        free_us = self.free_us
-        for link, needed_us in self.needed[path, size]:  # noqa: SIM110 - the innermost loop of all
-            if free_us[link] < needed_us:
-                return False
-        return True
+        return all(self.free_us[link] >= needed_us for link, needed_us in self.needed[path, size])
 
     def _first(self, ready: list[_Entry], tick: int) -> int | None:
         """The position of that message, if there is one."""
-        sums, free_at, missing = self.plan.sums, self.free_at, self.missing
-        found, most, of_group = None, 0, ready[0].group
-        for position, (group, _, _, _, index) in enumerate(ready[:_LOOKED_AT]):
+        free_at, missing = self.free_at, self.missing
+        found, most, of_group = None, 0, ready[0][0]
+        for position, (group, _, _, _, _, added) in enumerate(ready[:_LOOKED_AT]):
             if group != of_group:
                 if found is not None:
                     break
                 of_group = group
-            added = sums[index]
             if added is None:
                 return position if found is None else found
             if missing[added] > most and free_at[added] <= tick:
@@ -459,7 +466,5 @@ class _Run:
         self._make_ready(ready)
 
     def _make_ready(self, messages: Iterable[int]) -> None:
-        plan = self.plan
         for index in messages:
-            entry = _Entry(self.groups[index], -plan.to_go[index], plan.turns[index], plan.rotations[index], index)
-            insort(self.ready[plan.paths[index]], entry)
+            insort(self.ready[self.plan.paths[index]], self.entries[index])
