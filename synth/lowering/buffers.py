@@ -104,8 +104,8 @@ class Layout:
 
     def _slots(self, rank: int, buffer: Buffer, offsets: dict[int, int]) -> dict[int, Slot]:
         """By chunk the name of its memory in one of a rank's buffers."""
-        row = slots_in_row(Slot(buffer, 0), max(offsets.values(), default=-1) + 1)
-        return {chunk: self.canonical(rank, row[offset]) for chunk, offset in offsets.items()}
+        row = slots_in_row(self.canonical(rank, Slot(buffer, 0)), max(offsets.values(), default=-1) + 1)
+        return {chunk: row[offset] for chunk, offset in offsets.items()}
 
     @cached_property
     def _sources(self) -> dict[int, dict[int, Slot]]:

@@ -52,23 +52,28 @@ class _Run:
         return stuck
 
     def _advance(self, owner: Owner) -> tuple[_Cause | None, set[_Cause]]:
+        """Run a threadblock as far as it comes: what stops it, if anything does, and what others may have waited for."""
         number, transfer = self.at.get(owner, (0, 0))
         program, here = self.blocks[owner], self.ends[owner]
         events: set[_Cause] = set()
         cause: _Cause | None = None
         while number < len(program):
             operation = program[number]
-            cause = self._obstacle(owner.rank, operation, transfer, here)
+            needed = 1
+            if not (operation.lane.recv == operation.lane.send == -1):
+                needed = -(-len(operation.chunks) // self.chunks)
+            able, cause = self._able(owner.rank, operation, transfer, here)
             if cause is not None:
                 break
+            able = min(able, needed - transfer)
             if operation.pops is not None:
-                self.popped[here.inbound] += 1
+                self.popped[here.inbound] += able
                 events.add(("pop", here.inbound))
             if operation.pushes is not None:
-                self.pushed[here.outbound] += 1
+                self.pushed[here.outbound] += able
                 events.add(("push", here.outbound))
-            transfer += 1
-            if transfer == -(-operation.count // self.chunks) or operation.lane.recv == operation.lane.send == -1:
+            transfer += able
+            if transfer == needed:
                 end = (owner.rank, operation.position)
                 self.done.add(end)
                 events.add(("done", end))
@@ -76,16 +81,22 @@ class _Run:
         self.at[owner] = (number, transfer)
         return cause, events
 
-    def _obstacle(self, rank: int, operation: Operation, transfer: int, here: _Ends) -> _Cause | None:
+    def _able(self, rank: int, operation: Operation, transfer: int, here: _Ends) -> tuple[int, _Cause | None]:
+        """How many transfers of an operation can be made now, that one and on; or what there is to be waited for."""
         if transfer == 0:
             for position in here.waits.get(operation.position, ()):
                 if (rank, position) not in self.done:
-                    return ("done", (rank, position))
-        if operation.pops is not None and self.pushed[here.inbound] == self.popped[here.inbound]:
-            return ("push", here.inbound)
-        if operation.pushes is not None and self.pushed[here.outbound] - self.popped[here.outbound] == self.capacity:
-            return ("pop", here.outbound)
-        return None
+                    return 0, ("done", (rank, position))
+        able = len(operation.chunks)
+        if operation.pops is not None:
+            able = min(able, self.pushed[here.inbound] - self.popped[here.inbound])
+            if able == 0:
+                return 0, ("push", here.inbound)
+        if operation.pushes is not None:
+            able = min(able, self.capacity - self.pushed[here.outbound] + self.popped[here.outbound])
+            if able == 0:
+                return 0, ("pop", here.outbound)
+        return able, None
 
 
 class _Ends(NamedTuple):

@@ -3,8 +3,8 @@
 The order of things: channels for every path and message (channels.py; streams.py for rings), the first of boxes that do the
 same (turns.py), one global order of pushes and pops (order.py), a place for every chunk (storage.py; sums.py for runtimes without
 fused steps), operations (operations.py), threadblocks with fused steps (threadblocks.py, fusion.py), waits (dependences.py), a
-check against deadlock that splits threadblocks where needed (deadlock.py), the document, turned for the other boxes (emit.py).
-What does not fit the limits is tried again with other numbers of channels.
+check against deadlock that splits threadblocks where needed (deadlock.py), the draft of one instance (draft.py), the document, with
+all instances and turned for the other boxes (emit.py). What does not fit the limits is tried again with other numbers of channels.
 """
 
 from __future__ import annotations
@@ -116,9 +116,10 @@ def _pose(instance: Instance, schedule: Schedule, options: LoweringOptions, draf
         raise InputError("--in-place", "", collective.name.value, "a collective that has an in-place call")
     target = make_target(collective, instance.topology.name, options)
     custom = target.coll == "custom"
-    own = collective.per_rank
-    crosses = any(min(send.chunks) // own != max(send.chunks) // own for send in schedule.sends)
-    instances = options.instances if crosses else 1
+    # Several instances lie apart at the ends of shares alone: where no message goes beyond one, all are laid out like one.
+    share = collective.per_rank
+    beyond = any(min(send.chunks) // share != max(send.chunks) // share for send in schedule.sends)
+    instances = options.instances if beyond else 1
     apart = Layout(collective, False, instances=instances)
     aliased = Layout(collective, True, custom, instances)
     layouts = (apart,) * target.outofplace + (aliased,) * target.inplace

@@ -29,29 +29,44 @@ class Order:
 
 def global_order(messages: list[Message], capacity: int) -> Order:
     """The causal order of all pushes and pops nearest to the schedule's times; `capacity` is in transfers."""
-    count = len(messages)
-    after: list[list[int]] = [[] for _ in range(2 * count)]
-    waits = [0] * (2 * count)
-    for first, then in _edges(messages, capacity):
+    nodes = 2 * len(messages)
+    edges = _edges(messages, capacity)
+    events = sorted(range(nodes), key=lambda node: _priority(messages, node))
+    place_of = _places(events)
+    if any(place_of[first] > place_of[then] for first, then in edges):
+        events = _causal(events, place_of, edges)
+    if len(events) < nodes:
+        stuck = tuple(messages[node // 2] for node in sorted(set(range(0, nodes, 2)).difference(events)))
+        raise CheckError("lowering", "messages forward each other in a circle", stuck)
+    position = _places(events)
+    return Order(tuple((node // 2, node % 2 == 1) for node in events), tuple(position[0::2]), tuple(position[1::2]))
+
+
+def _causal(wanted: list[int], place_of: list[int], edges: list[tuple[int, int]]) -> list[int]:
+    """The nodes in the wanted order, moved behind those that they wait for; without those that wait in a circle."""
+    after: list[list[int]] = [[] for _ in wanted]
+    waits = [0] * len(wanted)
+    for first, then in edges:
         after[first].append(then)
         waits[then] += 1
-    ready = [_priority(messages, node) for node in range(2 * count) if not waits[node]]
-    heapq.heapify(ready)
+    ready = [place for place, node in enumerate(wanted) if not waits[node]]  # ascending, so it is a heap
     events: list[int] = []
     while ready:
-        node = heapq.heappop(ready)[-1]
+        node = wanted[heapq.heappop(ready)]
         events.append(node)
         for then in after[node]:
             waits[then] -= 1
             if not waits[then]:
-                heapq.heappush(ready, _priority(messages, then))
-    if len(events) < 2 * count:
-        stuck = tuple(messages[node // 2] for node in range(0, 2 * count, 2) if waits[node])
-        raise CheckError("lowering", "messages forward each other in a circle", stuck)
-    position = [0] * (2 * count)
+                heapq.heappush(ready, place_of[then])
+    return events
+
+
+def _places(events: list[int]) -> list[int]:
+    """By node its place."""
+    places = [0] * len(events)
     for place, node in enumerate(events):
-        position[node] = place
-    return Order(tuple((node // 2, node % 2 == 1) for node in events), tuple(position[0::2]), tuple(position[1::2]))
+        places[node] = place
+    return places
 
 
 def order_as_sent(order: Order) -> Order:
