@@ -196,11 +196,10 @@ class _Run:
         return [path for _, _, path in free]
 
     def start_if_free(self, path: int, now: float) -> None:
-        latest_us = now + _SAME_MOMENT_US
-        for link in self.links[path]:
+        links, latest_us = self.links[path], now + _SAME_MOMENT_US
+        for link in links:
             if self.free_us[link] > latest_us:
                 return
-        links = self.links[path]
         turn = self._next(path, now)
         if turn is None:
             return

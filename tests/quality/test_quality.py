@@ -19,6 +19,7 @@ from synth.ir import Transfer, predecessors
 from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
+from synth.request import SizeRow
 from synth.search import Ledger, Search
 from synth.topology import Topology, replicate
 from tests.jobs import request
@@ -34,10 +35,15 @@ def peer(name: str) -> Topology:
     return load_topology(str(path))
 
 
+def answered(topology: Topology, collective: str, size: int, **changes: object) -> SizeRow:
+    """The pipeline's answer for one size, everything but the `changes` by default."""
+    (row,) = synthesize(request(topology, collective, size, **changes)).sizes
+    return row
+
+
 def schedule_us(topology: Topology, size: int) -> float:
     """What the pipeline's one file for an allgather of `size` bytes takes."""
-    (row,) = synthesize(request(topology, "allgather", size)).sizes
-    return row.schedule_us
+    return answered(topology, "allgather", size).schedule_us
 
 
 def into_GBps(topology: Topology, ranks: Iterable[int]) -> float:
@@ -157,8 +163,7 @@ def test_a_large_allgather_on_peers_machines(name: str, limit_GBps: float, gap: 
 def test_large_schedules_are_near_the_limit_where_schedules_decide(
     name: str, nodes: int, collective: str, share: float
 ) -> None:
-    job = request(replicate(load_topology(name), nodes), collective, GB, objective="schedule")
-    (row,) = synthesize(job).sizes
+    row = answered(replicate(load_topology(name), nodes), collective, GB, objective="schedule")
     assert row.schedule_us * share <= row.bound_us
 
 
@@ -176,14 +181,14 @@ def test_large_shares_in_pieces_are_near_the_limit_as_an_interpreter_runs_them(
     name: str, nodes: int, collective: str, share: float
 ) -> None:
     """In messages of one length they are at 0.951, 0.882, 0.933 and 0.959."""
-    job = request(replicate(load_topology(name), nodes), collective, GB, objective="time", time_limit_s=120.0)
-    (row,) = synthesize(job).sizes
+    topology = replicate(load_topology(name), nodes)
+    row = answered(topology, collective, GB, objective="time", time_limit_s=120.0)
     assert row.time_us * share <= row.bound_us
 
 
 def test_nobody_waits_for_who_read_a_slot_of_scratch_last() -> None:
     """With slots that are used again at once the relays of a mesh hold each other up, and it takes 141 us."""
-    (row,) = synthesize(request(load_topology("mesh-4x4"), "reduce-scatter", 4 << 20, objective="time")).sizes
+    row = answered(load_topology("mesh-4x4"), "reduce-scatter", 4 << 20, objective="time")
     assert row.time_us <= 110.0
 
 
@@ -198,7 +203,7 @@ def test_nobody_waits_for_who_read_a_slot_of_scratch_last() -> None:
 )
 def test_schedules_between_small_and_large_are_cut_finely(name: str, collective: str, share: float) -> None:
     """Of 64 KB. An allreduce that crosses the machine twice is far from its limit there, which asks for one crossing."""
-    (row,) = synthesize(request(load_topology(name), collective, 64 << 10, objective="schedule")).sizes
+    row = answered(load_topology(name), collective, 64 << 10, objective="schedule")
     assert row.schedule_us * share <= row.bound_us * (1 + 1e-9)
 
 
