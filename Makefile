@@ -23,7 +23,7 @@ allreduce: $(VENV)/.main ## Make allreduce files for a DGX-1 in out/ (TOPO=... f
 
 .PHONY: test
 test: $(VENV)/.test lint ## Lint, check types, and run the tests that take seconds
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.test ## ruff check, ruff format --check, mypy --strict

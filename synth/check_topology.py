@@ -26,7 +26,7 @@ _MOST_RANKS = 32
 #: A limit that moves by less than this share is said not to move.
 _NOTICED = 0.01
 #: Sum of all costs that are worked out before the rest is left open, so that a wild file does not take minutes.
-_MOST_COSTS = 24
+_MOST_COSTS = 12
 _ON_TWO = " on two nodes"
 _CHECKS: tuple[Callable[[Topology], Iterator[Suspicion]], ...] = (
     self_links,

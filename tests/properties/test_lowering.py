@@ -76,7 +76,7 @@ def test_any_schedule_lowers_to_a_program_that_passes_the_judge(
     assert check_limits(algo, chosen.runtime, full_ops=False) == []
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data(), instances(), st.integers(0, 2**32), st.sampled_from([1, 3, 6]))
 def test_drafts_that_were_made_for_others_change_nothing(
     data: st.DataObject, instance: Instance, seed: int, most_together: int
