@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from synth.baselines import BASELINES, Machine
@@ -32,6 +32,7 @@ from synth.candidates import (
     joint_candidates,
     largest_candidates,
     lean_candidates,
+    transfers_of,
     worthwhile_counts,
 )
 from synth.chunks import chunk_counts, range_sizes
@@ -52,6 +53,9 @@ _STRIDE = 2
 _LONG_RANGE = 6
 #: Latency counts at sizes where bandwidth alone takes no more than so many times the latency.
 _LATENCY_COUNTS = 10
+#: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
+#: into it (in one second at least).
+_TRANSFERS_A_SECOND = 10_000
 #: Candidates of the first wave, besides others' algorithms, which take next to no time.
 _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
@@ -148,9 +152,33 @@ class Plan:
         """The candidates in waves: where one size alone is asked for, what seldom fails there first, since an answer near enough to
         the limit ends the search (finer cuts last, if schedules decide); else all at once.
         """
+        coarse = [[self._in_time(each) for each in wave] for wave in self._waves]
+        return tuple(tuple(each) for each in _each_once(coarse) if each)
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether the time limit is so short that candidates are cut coarser for it."""
+        return any(self._in_time(each) != each for wave in self._waves for each in wave)
+
+    def _in_time(self, candidate: Candidate) -> Candidate:
+        """The candidate, cut no finer than there is time for: a coarse answer in time is better than a fine one late. Over equal
+        boxes every rank keeps its share, without which they would wait for each other.
+        """
+        most = max(1.0, self.request.time_limit_s) * _TRANSFERS_A_SECOND
+        shared = candidate.boxed and self.request.collective is CollectiveName.ALLREDUCE
+        least = self.request.topology.num_ranks if shared else 1
+        count = candidate.count
+        while count % 2 == 0 and count > least and transfers_of(self.collective(count)) > most:
+            count //= 2
+        kept = count == candidate.count or self.asked_count is not None
+        return candidate if kept else replace(candidate, count=count, pieces=None)
+
+    @cached_property
+    def _waves(self) -> list[list[Candidate]]:
+        """The waves if time did not matter."""
         planned = self.candidates()
         if not self.ends:
-            return tuple(tuple(each) for each in _each_once([planned, self._finer(planned)]) if each)
+            return [planned, self._finer(planned)]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -164,7 +192,7 @@ class Plan:
             listed = [each for each in made if whole and not each.boxed and not each.in_rounds]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
             waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
-        return tuple(tuple(each) for each in _each_once([*waves, made]) if each)
+        return [*waves, made]
 
     @property
     def ends(self) -> bool:

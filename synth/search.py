@@ -174,6 +174,10 @@ class Search:
         search, later ones are begun while it is looked at.
         """
         tried = 0
+        if self.plan.is_hurried:
+            self.notes.append(
+                "--time-limit is short for this machine, so that all is cut coarser; a longer one finds better"
+            )
         ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES and self.request.jobs > 1
         together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
         for waves in together:

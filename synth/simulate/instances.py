@@ -23,7 +23,10 @@ def one_instance(code: Code, routes: Sequence[Route]) -> Alike | None:
     used = len({connection.channel for connection in code.connections})
     # Each instance uses as many of the channels: a file may name the billionth, and use few.
     for instances in range(used, 1, -1):
-        if channels % instances == used % instances == 0 and (alike := _Shift(code, routes, instances).instance()) is not None:
+        if (
+            channels % instances == used % instances == 0
+            and (alike := _Shift(code, routes, instances).instance()) is not None
+        ):
             return alike
     return None
 

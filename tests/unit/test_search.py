@@ -96,6 +96,39 @@ def test_no_time_left_still_gives_an_answer_and_says_so() -> None:
     assert any("--time-limit" in note for note in notes)
 
 
+@pytest.mark.parametrize("collective", ["allgather", "allreduce", "alltoall"])
+@pytest.mark.parametrize("low", [KB, 1024 * MB])
+def test_where_time_is_short_nothing_is_cut_finer_than_it_allows(
+    collective: str, low: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But over equal boxes, where every rank keeps its share of an allreduce."""
+    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 200)
+    job = request(two_boxes(full(4), range(4)), collective, low, 1024 * MB, objective="time", time_limit_s=2.0)
+    plan = Plan(job, find_paths(job.topology))
+    planned = [each for wave in plan.waves for each in wave]
+    assert plan.is_hurried
+    for each in planned:
+        transfers = transfers_of(plan.collective(each.count))
+        assert transfers <= 400 or each.count == 1 or (each.boxed and each.count == 8)
+    scored, notes, _ = searched(job)
+    assert scored
+    assert "cut coarser" in notes[0]
+
+
+def test_with_time_enough_or_a_count_asked_for_the_time_limit_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 2_000)
+    job = request(star(8), "allreduce", 1024 * MB, objective="time", time_limit_s=30.0)
+    paths = find_paths(job.topology)
+    usual = Plan(job, paths)
+    assert not usual.is_hurried
+    assert usual.waves == Plan(replace(job, time_limit_s=1e9), paths).waves
+    hurried = Plan(replace(job, time_limit_s=0.0), paths)
+    assert hurried.is_hurried
+    assert hurried.waves != usual.waves
+    asked = Plan(replace(job, time_limit_s=0.0, chunks=1024), paths)
+    assert {each.count for wave in asked.waves for each in wave} == {1024}
+
+
 def test_a_count_asked_for_is_the_only_one() -> None:
     scored, _, _ = searched(request(ring(4), "allgather", MB, chunks=3))
     assert {entry.candidate.count for entry in scored} == {3}
