@@ -38,6 +38,8 @@ LATENCY_BOUND_BYTES = 64 << 10
 #: The strategy that routes both halves of an allreduce as one, and the ranks up to which it ends in seconds.
 JOINT = "joint"
 _MOST_JOINT_RANKS = 32
+#: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
+CENTRAL = "central-"
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
 HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hierarchy-direct": "direct"}
@@ -133,6 +135,11 @@ class Candidate:
     def exchanged(self) -> bool:
         """Whether it is an allreduce in which every rank adds up for itself (synth.exchange)."""
         return self.strategy.startswith(EXCHANGE)
+
+    @property
+    def central(self) -> bool:
+        """Whether an allreduce is reduced at ranks in the middle of the machine."""
+        return self.strategy.startswith(CENTRAL)
 
     @property
     def chained(self) -> bool:
@@ -240,6 +247,13 @@ def lean_candidates(
         # A range has hardly a size to solve at between this and the smallest, and an allreduce twice as many steps to save.
         chosen += _coarser(instance, counts, buffer_bytes // _BEYOND)
     return chosen
+
+
+def few_long_messages(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """The greedy for an interpreter: messages that are worth their step, and coarser cuts."""
+    coarse = Candidate("greedy", _coarse(instance, counts, buffer_bytes), buffer_bytes, VIEW)
+    fits = _small(instance, coarse.strategy, coarse.count)
+    return [*([coarse] if fits else []), *_coarser(instance, counts, buffer_bytes)]
 
 
 def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -111,3 +111,18 @@ class Instance:
     def with_chunk_bytes(self, chunk_bytes: float) -> Instance:
         """The same problem at another size."""
         return replace(self, chunk_bytes=chunk_bytes)
+
+    def owned_by(self, owners: tuple[int, ...]) -> OwnedInstance:
+        """The same problem with chunk k of an allreduce reduced at rank `owners[k]`."""
+        fields = {name: getattr(self, name) for name in Instance.__dataclass_fields__}
+        return OwnedInstance(**fields, owners=owners)
+
+
+@dataclass(frozen=True)
+class OwnedInstance(Instance):
+    """An instance whose chunks are reduced where `owners` says: chunk k at rank `owners[k]`."""
+
+    owners: tuple[int, ...] = ()
+
+    def owner(self, chunk: int) -> int:
+        return self.owners[chunk]

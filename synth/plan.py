@@ -13,6 +13,7 @@ from synth.bounds import Bound, bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
 from synth.candidates import (
+    CENTRAL,
     CHAINED,
     CONNECTION_BOUND_BYTES,
     FINE,
@@ -24,6 +25,7 @@ from synth.candidates import (
     candidates,
     chained_candidates,
     direct,
+    few_long_messages,
     finer_candidates,
     hierarchy_candidates,
     interpreted_candidates,
@@ -44,6 +46,7 @@ from synth.known import known_counts
 from synth.lowering import LoweringOptions
 from synth.paths import Path
 from synth.request import Request
+from synth.routing.central import central_ranks
 from synth.routing.exchange import ExchangeRouting
 from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
@@ -75,6 +78,8 @@ _EXCHANGES_CUT = 4
 _FEW_SLICES = 8
 _MOST_SLICES = 32
 _STEPS_OF_A_SLICE = 4
+#: Cuts that are tried with sums in the middle of the machine.
+_CENTRAL_CUTS = 2
 #: Of others' algorithms those whose messages hold many chunks.
 _RINGS = frozenset({"ring"})
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
@@ -234,7 +239,7 @@ class Plan:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
-        plan = [*few_hops, *plan]
+        plan = [*few_hops, *plan, *self._central(plan, instance, counts)]
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -253,7 +258,7 @@ class Plan:
         joint = any(each.strategy == JOINT for each in planned)
         counts = self._counts(size, _FINER_JOINT if joint else 1)
         instance = self.instance(counts[0], size)
-        return finer_candidates(
+        finer = finer_candidates(
             instance,
             request.strategy,
             counts,
@@ -262,6 +267,7 @@ class Plan:
             joint=joint,
             latency_counts=self._latency_counts(size),
         )
+        return [*finer, *self._central(finer, instance, counts)]
 
     def _latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""
@@ -337,6 +343,33 @@ class Plan:
             found += [each.cut(count) for each in best for count in (1, *self._slices)]
         return [
             Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts
+        ]
+
+    @cached_property
+    def central(self) -> dict[str, tuple[int, ...]]:
+        """By strategy, the ranks in the middle of the machine that could reduce all of an allreduce."""
+        if self.request.collective is not CollectiveName.ALLREDUCE:
+            return {}
+        return {f"{CENTRAL}{len(ranks)}": ranks for ranks in central_ranks(self.instance(1, self.request.min_bytes))}
+
+    def _central(self, planned: Sequence[Candidate], instance: Instance, counts: Sequence[int]) -> list[Candidate]:
+        """What the greedy is planned for, reduced in the middle of the machine: where latency counts, these ranks are nearer to all
+        than those of equal shares. Where schedules decide these are its finest cuts, else the coarse ones for small buffers.
+        """
+        if self.request.strategy != "auto" or self.request.sketch is not None:
+            return []
+        greedy = [each for each in planned if each.strategy == "greedy" and self._latency_counts(each.anchor_bytes)]
+        sizes = {each.anchor_bytes for each in greedy if each.view is None}
+        if self.request.by_time:
+            small = [size for size in sizes if size <= LATENCY_BOUND_BYTES]
+            cuts = [each for size in small for each in few_long_messages(instance, counts, size)]
+        else:
+            cuts = sorted((each for each in greedy if each.view is None), key=lambda each: each.count)[-_CENTRAL_CUTS:]
+        return [
+            replace(each, strategy=name)
+            for each in cuts
+            for name, ranks in self.central.items()
+            if each.count >= len(ranks)
         ]
 
     def _joint(self, instance: Instance, low_bytes: int, size: int) -> list[Candidate]:

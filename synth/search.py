@@ -42,6 +42,7 @@ from synth.plan import Plan
 from synth.protocols import ll128_is_safe, under_protocol
 from synth.reductions.padding import pad
 from synth.request import Progress, Request
+from synth.routing.central import added_up_at
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, over_few_ways, strategy
@@ -321,7 +322,9 @@ class Search:
         )
         if candidate.strategy == JOINT:
             return self._joint(instance, candidate)
-        chosen = strategy(candidate.strategy, options)
+        if candidate.central:
+            instance = added_up_at(instance, self.plan.central[candidate.strategy])
+        chosen = strategy("greedy" if candidate.central else candidate.strategy, options)
         if candidate.in_rounds:
             solution = self._in_rounds(instance, candidate, chosen)
         elif candidate.view is None:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix, hstack, vstack
 
 from synth.collective import Collective
 from synth.errors import CheckError
-from synth.instance import Instance
+from synth.instance import Instance, OwnedInstance
 from synth.ir import Message, Routing, Schedule, Transfer
 from synth.list_scheduler import Rule, Work, list_schedule
 from synth.milp.lp import solve_lp
@@ -30,16 +30,6 @@ Floats = NDArray[np.float64]
 Tree = tuple[int, ...]
 #: How much longer than alone a hop takes in a full pipeline: trials on meshes gained a little up to here, and lost beyond.
 _SLACK = 3.0
-
-
-@dataclass(frozen=True)
-class OwnedInstance(Instance):
-    """An instance whose chunks are reduced where `owners` says: chunk k at rank `owners[k]`."""
-
-    owners: tuple[int, ...] = ()
-
-    def owner(self, chunk: int) -> int:
-        return self.owners[chunk]
 
 
 @dataclass(frozen=True)
@@ -86,10 +76,8 @@ class JointRouting:
                 else:
                     down += [Transfer(chunk, path, False) for path in tree]
         owners = tuple(root for root, count in enumerate(owned) for _ in range(count))
-        fields = {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
-        owned_instance = OwnedInstance(**fields, owners=owners)
         return Joint(
-            owned_instance,
+            instance.owned_by(owners),
             Routing(tuple(sorted(up)), master.load_us),
             Routing(tuple(sorted(down)), master.load_us),
             master.load_us,
