@@ -26,6 +26,8 @@ _MAX_FINEST_PACED_TRANSFERS = 65_000
 MOST_READ_TRANSFERS = 2_000
 #: The same where every chunk has one destination: routes are short, and loads even with few of them.
 MAX_DIRECT_TRANSFERS = 4_000
+#: The same where schedules decide and nothing coarser is near the limit.
+_MAX_FINE_DIRECT = 8_000
 #: Transfers up to which `auto` tries the greedy beside the trees: it is run many times.
 MAX_GREEDY_TRANSFERS = 5_000
 #: The same where chunks have one destination each, which pass many ranks on their ways.
@@ -586,8 +588,9 @@ def finer_candidates(
 ) -> list[Candidate]:
     """What to solve for one size that is compared by schedule where nothing coarser is near the limit: packings cut as finely as
     a runtime reads (an allreduce's with free roots, where these are `joint`), in a list and in rounds, and over equal `boxes` what
-    is cut so for one of these. Where latency counts, the greedy in the finest cuts, whose parts follow one another, since packings
-    and flows know bandwidth alone: where chunks have one destination each in the coarsest, too, unless boxes are crossed.
+    is cut so for one of these; flows, but for those over boxes, as finely as they are made in seconds. Where latency counts, the
+    greedy in the finest cuts, whose parts follow one another, since packings and flows know bandwidth alone: where chunks have one
+    destination each in the coarsest, too, unless boxes are crossed.
     """
     collective = instance.collective
     tried: list[Candidate] = []
@@ -600,13 +603,16 @@ def finer_candidates(
         coarsest = small[:_FINEST_GREEDY] if direct(collective) else []
         finest = small[-_FINEST_GREEDY:] if direct(collective) or instance.num_ranks <= _FEW_RANKS else []
         tried = [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys((*coarsest, *finest))]
-    if direct(collective) or collective.name in CHAINED:
+    if collective.name in CHAINED:
         return tried
 
     def readable(most: int) -> list[int]:
         fitting = _readable(instance, counts, most)
         return [count for count in fitting if _worth_cutting(instance, count, _FINER_STILL * buffer_bytes)][-1:]
 
+    if direct(collective):
+        flown = strategy in ("auto", "flow") and not boxes
+        return [*tried, *(Candidate("flow", count, buffer_bytes) for count in readable(_MAX_FINE_DIRECT) if flown)]
     if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
         tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
     if strategy in ("auto", "trees"):

@@ -349,9 +349,22 @@ def test_finer_cuts_follow_the_strategy_and_the_boxes() -> None:
         "hierarchy": ["hierarchy-ring"],
         "greedy": [],
     }
-    for name in ("alltoall", "broadcast", "gather"):
-        other = instance_of(star(4), name, root=0 if name in ROOTED else None)
-        assert finer_candidates(other, "auto", POWERS, GB, boxes=False, joint=False, latency_counts=False) == []
+    broadcast = instance_of(star(4), "broadcast", root=0)
+    assert finer_candidates(broadcast, "auto", POWERS, GB, boxes=False, joint=False, latency_counts=False) == []
+
+
+@pytest.mark.parametrize("name", ["alltoall", "gather"])
+def test_where_schedules_decide_a_flow_is_cut_once_more(name: str) -> None:
+    """As finely as is made in seconds; boxes have flows of their own."""
+    instance = instance_of(star(16), name, root=0 if name in ROOTED else None)
+
+    def tried(strategy: str, boxes: bool) -> list[tuple[str, int]]:
+        found = finer_candidates(instance, strategy, POWERS, GB, boxes=boxes, joint=False, latency_counts=False)
+        return [(each.strategy, each.count) for each in found]
+
+    finest = {"alltoall": 16, "gather": 256}[name]
+    assert tried("auto", False) == tried("flow", False) == [("flow", finest)]
+    assert tried("auto", True) == tried("greedy", False) == []
 
 
 @pytest.mark.parametrize(("ranks", "finest"), [(8, 64), (16, 64), (32, 32), (64, 4)])
@@ -513,7 +526,7 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
         found = finer_candidates(
             instance, strategy, POWERS, 32 * KB, boxes=boxes, joint=False, latency_counts=latency_counts
         )
-        return [(each.strategy, each.count) for each in found]
+        return [(each.strategy, each.count) for each in found if each.strategy != "flow"]
 
     assert tried("auto", boxes=False, latency_counts=True) == [
         ("greedy", 1),
