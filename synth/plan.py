@@ -167,7 +167,7 @@ class Plan:
 
     def _in_time(self, candidate: Candidate) -> Candidate:
         """The candidate, cut no finer than there is time for: a coarse answer in time is better than a fine one late. Over equal
-        boxes every rank keeps its share, without which they would wait for each other.
+        boxes every rank keeps its share, without which they would wait for each other, and exchanges keep their parts.
         """
         most = max(1.0, self.request.time_limit_s) * _TRANSFERS_A_SECOND
         shared = candidate.boxed and self.request.collective is CollectiveName.ALLREDUCE
@@ -175,7 +175,7 @@ class Plan:
         count = candidate.count
         while count % 2 == 0 and count > least and transfers_of(self.collective(count)) > most:
             count //= 2
-        kept = count == candidate.count or self.asked_count is not None
+        kept = count == candidate.count or candidate.exchanged or self.asked_count is not None
         return candidate if kept else replace(candidate, count=count, pieces=None)
 
     @cached_property
@@ -359,7 +359,7 @@ class Plan:
         if self.request.strategy != "auto" or self.request.sketch is not None:
             return []
         greedy = [each for each in planned if each.strategy == "greedy" and self._latency_counts(each.anchor_bytes)]
-        sizes = {each.anchor_bytes for each in greedy if each.view is None}
+        sizes = sorted({each.anchor_bytes for each in greedy if each.view is None})
         if self.request.by_time:
             small = [size for size in sizes if size <= LATENCY_BOUND_BYTES]
             cuts = [each for size in small for each in few_long_messages(instance, counts, size)]
