@@ -254,8 +254,8 @@ def lean_candidates(
 def few_long_messages(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
     """The greedy for an interpreter: messages that are worth their step, and coarser cuts."""
     coarse = Candidate("greedy", _coarse(instance, counts, buffer_bytes), buffer_bytes, VIEW)
-    fits = _small(instance, coarse.strategy, coarse.count)
-    return [*([coarse] if fits else []), *_coarser(instance, counts, buffer_bytes)]
+    coarser = _coarser(instance, counts, buffer_bytes)
+    return [coarse, *coarser] if _small(instance, coarse.strategy, coarse.count) else coarser
 
 
 def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -6,7 +6,7 @@ reverse of the tree that would broadcast it from there. `Demand` is that form: o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +31,11 @@ class Symmetry:
     ranks: tuple[int, ...]
     paths: tuple[int, ...]
     links: tuple[int, ...]
+
+
+def dealt(chunk: int, chunks: int, ranks: Sequence[int]) -> int:
+    """Whose chunk it is if `chunks` are dealt to `ranks` in contiguous blocks as even as the counts allow."""
+    return ranks[chunk * len(ranks) // chunks]
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Instance:
         collective = self.collective
         if collective.name is CollectiveName.ALLREDUCE:
             ranks = collective.group or range(collective.num_ranks)
-            return ranks[chunk * len(ranks) // collective.chunks]
+            return dealt(chunk, collective.chunks, ranks)
         if collective.combining:
             return min(collective.destinations(chunk))
         return min(collective.sources(chunk))

@@ -169,14 +169,15 @@ class Plan:
         """The candidate, cut no finer than there is time for: a coarse answer in time is better than a fine one late. Over equal
         boxes every rank keeps its share, without which they would wait for each other, and exchanges keep their parts.
         """
+        if candidate.exchanged or self.asked_count is not None:
+            return candidate
         most = max(1.0, self.request.time_limit_s) * _TRANSFERS_A_SECOND
         shared = candidate.boxed and self.request.collective is CollectiveName.ALLREDUCE
         least = self.request.topology.num_ranks if shared else 1
         count = candidate.count
         while count % 2 == 0 and count > least and transfers_of(self.collective(count)) > most:
             count //= 2
-        kept = count == candidate.count or candidate.exchanged or self.asked_count is not None
-        return candidate if kept else replace(candidate, count=count, pieces=None)
+        return candidate if count == candidate.count else replace(candidate, count=count, pieces=None)
 
     @cached_property
     def _waves(self) -> list[list[Candidate]]:
@@ -239,7 +240,7 @@ class Plan:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
-        plan = [*few_hops, *plan, *self._central(plan, instance, counts)]
+        plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
         if size == sizes[-1]:
             plan += self._joint(instance, low, size)
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
@@ -267,7 +268,7 @@ class Plan:
             joint=joint,
             latency_counts=self._latency_counts(size),
         )
-        return [*finer, *self._central(finer, instance, counts)]
+        return [*finer, *self._central(finer, instance, counts, size)]
 
     def _latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""
@@ -300,12 +301,23 @@ class Plan:
                 plan += largest_candidates(plan[0].strategy, instance, counts, size, by_time=request.by_time)
         return plan
 
+    def exchanges(self, size: int) -> dict[str, Slices]:
+        """The machine's exchanges for a buffer size by name, in few slices and in many: of an allreduce of all ranks. Over several
+        nodes larger buffers have paths of their own.
+        """
+        ranks, low = self.request.topology.num_ranks, self.request.min_bytes
+        if self.instance(ranks, low).paths != self.instance(ranks, size).paths:
+            low = LATENCY_BOUND_BYTES + 1
+        if low not in self._exchanges:
+            found = ExchangeRouting()(self.instance(ranks, low))
+            cut = (each.cut(count) for count in self._slices for each in found)
+            self._exchanges[low] = {each.name: each for each in (*found, *cut)}
+        return self._exchanges[low]
+
     @cached_property
-    def exchanges(self) -> dict[str, Slices]:
-        """The machine's exchanges by name, in few slices and in many: of an allreduce of all ranks."""
-        instance = self.instance(self.request.topology.num_ranks, self.request.min_bytes)
-        found = ExchangeRouting()(instance)
-        return {each.name: each for each in (*found, *(each.cut(count) for count in self._slices for each in found))}
+    def _exchanges(self) -> dict[int, dict[str, Slices]]:
+        """Those that are known, by the smallest buffer that has their paths."""
+        return {}
 
     @cached_property
     def _slices(self) -> tuple[int, int]:
@@ -329,15 +341,17 @@ class Plan:
         ):
             return []
         counts = self._counts(low_bytes, 1 if by_time else _FINER_JOINT)
-        cuts = {name: count for name, each in self.exchanges.items() if (count := _coarsest(each, counts))}
-        fitting = [self.exchanges[name] for name in cuts]
+        exchanges = self.exchanges(size)
+        cuts = {name: count for name, each in exchanges.items() if (count := _coarsest(each, counts))}
+        fitting = [exchanges[name] for name in cuts]
         whole = [each for each in fitting if each.count == 1]
         turned = [each for each in fitting if each.count == len(each.exchanges) > 1]
         found = shortest(instance, whole, None, 1)
         if by_time:
             found = [*shortest(instance, whole, "LL", 2), *found, *shortest(instance, turned, "LL", 2)]
             if low_bytes < size:
-                found += shortest(self.instance(counts[0], low_bytes), whole, "LL", 1)
+                smallest = instance.with_chunk_bytes(instance.collective.chunk_bytes(low_bytes))
+                found += shortest(smallest, whole, "LL", 1)
         else:
             best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
             found += [each.cut(count) for each in best for count in (1, *self._slices)]
@@ -348,23 +362,25 @@ class Plan:
     @cached_property
     def central(self) -> dict[str, tuple[int, ...]]:
         """By strategy, the ranks in the middle of the machine that could reduce all of an allreduce."""
-        if self.request.collective is not CollectiveName.ALLREDUCE:
-            return {}
         return {f"{CENTRAL}{len(ranks)}": ranks for ranks in central_ranks(self.instance(1, self.request.min_bytes))}
 
-    def _central(self, planned: Sequence[Candidate], instance: Instance, counts: Sequence[int]) -> list[Candidate]:
-        """What the greedy is planned for, reduced in the middle of the machine: where latency counts, these ranks are nearer to all
-        than those of equal shares. Where schedules decide these are its finest cuts, else the coarse ones for small buffers.
+    def _central(
+        self, planned: Sequence[Candidate], instance: Instance, counts: Sequence[int], size: int
+    ) -> list[Candidate]:
+        """An allreduce reduced in the middle of the machine: where latency counts, these ranks are nearer to all than those of equal
+        shares. Where schedules decide, in the finest cuts `planned` for the greedy, else in coarse ones for small buffers.
         """
-        if self.request.strategy != "auto" or self.request.sketch is not None:
+        request = self.request
+        sought = (
+            request.collective is CollectiveName.ALLREDUCE and request.strategy == "auto" and request.sketch is None
+        )
+        if not sought or (request.by_time and size > LATENCY_BOUND_BYTES) or not self._latency_counts(size):
             return []
-        greedy = [each for each in planned if each.strategy == "greedy" and self._latency_counts(each.anchor_bytes)]
-        sizes = sorted({each.anchor_bytes for each in greedy if each.view is None})
-        if self.request.by_time:
-            small = [size for size in sizes if size <= LATENCY_BOUND_BYTES]
-            cuts = [each for size in small for each in few_long_messages(instance, counts, size)]
+        if request.by_time:
+            cuts = few_long_messages(instance, counts, size)
         else:
-            cuts = sorted((each for each in greedy if each.view is None), key=lambda each: each.count)[-_CENTRAL_CUTS:]
+            greedy = [each for each in planned if each.strategy == "greedy" and each.view is None]
+            cuts = sorted(greedy, key=lambda each: each.count)[-_CENTRAL_CUTS:]
         return [
             replace(each, strategy=name)
             for each in cuts

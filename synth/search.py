@@ -177,7 +177,7 @@ class Search:
         tried = 0
         if self.plan.is_hurried:
             self.notes.append(
-                "--time-limit is short for this machine, so that all is cut coarser; a longer one finds better"
+                "--time-limit is short for this machine, so that what is large is cut coarser; a longer one finds better"
             )
         ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES and self.request.jobs > 1
         together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
@@ -308,7 +308,7 @@ class Search:
         if candidate.exchanged:
             self.ledger.enter("routing")
             instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
-            return exchanged(instance, self.plan.exchanges[candidate.strategy])
+            return exchanged(instance, self.plan.exchanges(candidate.anchor_bytes)[candidate.strategy])
         self.ledger.enter("topology")
         if candidate.boxed or candidate.chained:
             return self._over_boxes(candidate)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.instance import Instance, OwnedInstance
+from synth.instance import Instance, OwnedInstance, dealt
 from synth.paths import distances
 
 #: Ways that differ by less than this share are as long.
@@ -40,4 +40,4 @@ def central_ranks(instance: Instance) -> list[tuple[int, ...]]:
 def added_up_at(instance: Instance, ranks: tuple[int, ...]) -> OwnedInstance:
     """The instance of an allreduce with its chunks dealt to `ranks`, in contiguous blocks as even as the counts allow."""
     chunks = instance.collective.chunks
-    return instance.owned_by(tuple(ranks[chunk * len(ranks) // chunks] for chunk in range(chunks)))
+    return instance.owned_by(tuple(dealt(chunk, chunks, ranks) for chunk in range(chunks)))

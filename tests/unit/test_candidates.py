@@ -526,17 +526,18 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
         found = finer_candidates(
             instance, strategy, POWERS, 32 * KB, boxes=boxes, joint=False, latency_counts=latency_counts
         )
-        return [(each.strategy, each.count) for each in found if each.strategy != "flow"]
+        return [(each.strategy, each.count) for each in found]
 
     assert tried("auto", boxes=False, latency_counts=True) == [
         ("greedy", 1),
         ("greedy", 2),
         ("greedy", 8),
         ("greedy", 16),
+        ("flow", 4),
     ]
     assert tried("auto", boxes=True, latency_counts=True) == []
-    assert tried("auto", boxes=False, latency_counts=False) == []
-    assert tried("flow", boxes=False, latency_counts=True) == []
+    assert tried("auto", boxes=False, latency_counts=False) == [("flow", 4)]
+    assert tried("flow", boxes=False, latency_counts=True) == [("flow", 4)]
 
 
 def test_where_latency_counts_copies_and_sums_are_cut_finely_for_the_greedy() -> None:

@@ -11,6 +11,7 @@ from synth.build import build_instance
 from synth.candidates import JOINT, LARGE_VIEW, Candidate, transfers_of
 from synth.constants import Constants
 from synth.errors import InputError
+from synth.inputs.load import load_topology
 from synth.paths import find_paths
 from synth.plan import Plan
 from synth.protocols import under_protocol
@@ -18,7 +19,7 @@ from synth.request import Progress, Request
 from synth.search import Clock, Ledger, Scored, Search, _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
-from synth.topology import Topology
+from synth.topology import Topology, replicate
 from tests.graphs import dgx1, full, line, ring, star, two_boxes
 from tests.jobs import request
 
@@ -356,11 +357,26 @@ def test_a_small_allreduce_is_tried_in_exchanges_and_a_clock_times_them(
     assert Clock(solution).time_us(2 * KB) > solution.schedule.makespan_us
 
 
+def test_over_nodes_exchanges_of_small_and_of_larger_buffers_have_paths_of_their_own() -> None:
+    job = request(replicate(load_topology("ndv2"), 2), "allreduce", 64 * KB, MB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    assert plan.instance(16, 64 * KB).paths != plan.instance(16, 128 * KB).paths
+    search = Search(plan, Ledger(), lambda _: None)
+    solved = {each.anchor_bytes: search.solve(each) for each in plan.candidates() if each.exchanged}
+    assert {size > 64 * KB for size in solved} == {True}
+    for size, solution in solved.items():
+        assert solution is not None
+        assert solution.instance.paths == plan.instance(16, size).paths
+
+
 @pytest.mark.parametrize(("runtime", "most"), [("msccl", 32), ("executor", 16), ("rccl", 16)])
 def test_there_are_no_more_slices_than_a_runtime_reads_the_steps_of(runtime: str, most: int) -> None:
     job = request(dgx1(), "allreduce", 64 * KB, objective="schedule", runtime=runtime)
     plan = Plan(job, find_paths(job.topology))
-    assert max(plan.exchanges[each.strategy].count for each in plan.candidates() if each.exchanged) == most
+    assert (
+        max(plan.exchanges(each.anchor_bytes)[each.strategy].count for each in plan.candidates() if each.exchanged)
+        == most
+    )
 
 
 @pytest.mark.parametrize(

@@ -477,11 +477,10 @@ def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_st
     monkeypatch.setattr("synth.trial.evidence._FEW_PEERS", peers)
     search = search_of(two_boxes(full(4), range(nics)), "allreduce", 64 * MB, 64 * MB)
     trial = Trial(search.plan, Ledger(), lambda _: None)
-    paced = next(each for each in search.plan.candidates() if each.in_rounds)
-    solution = search.solve(paced)
-    assert solution is not None
-    trial.scored = search.score(paced, solution)
-    assert trial._has_few_steps(Contender(0)) == few
+    paced = {each: search.solve(each) for each in search.plan.candidates() if each.in_rounds}
+    trial.scored = [entry for each, solution in paced.items() if solution for entry in search.score(each, solution)]
+    assert trial.scored
+    assert {trial._has_few_steps(Contender(position)) for position in range(len(trial.scored))} == {few}
 
 
 def test_rounds_on_several_instances_that_stay_far_from_the_limit_are_simulated_on_one(
