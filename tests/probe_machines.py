@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from ctypes import CFUNCTYPE, c_int, c_void_p, memmove
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,11 +115,15 @@ class FakeNvml:
     def nvmlDeviceGetGpuFabricInfoV(self, gpu: Any, info: Any) -> int:
         if "fabric" not in gpu:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        state, uuid, clique, health = gpu["fabric"]
-        info.state, info.cliqueId, info.healthMask = state, clique, health
-        for position, byte in enumerate(uuid):
-            info.clusterUuid[position] = byte
-        return 0
+
+        @CFUNCTYPE(c_int, c_void_p)
+        def driver(address: int) -> int:
+            told = self.c_nvmlGpuFabricInfo_v3_t.from_address(address)
+            told.state, uuid, told.cliqueId, told.healthMask = gpu["fabric"]
+            memmove(told.clusterUuid, uuid, len(uuid))
+            return 0
+
+        return int(driver(info))  # as pynvml does: what is no pointer would end the process there
 
     def nvmlDeviceGetTopologyCommonAncestor(self, _a: Any, _b: Any) -> int:
         return self.ancestor

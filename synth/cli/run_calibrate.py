@@ -34,8 +34,8 @@ def calibrate(folder: str, job: Job, machine: Machine, rows: list[Measured]) -> 
     from synth.simulate import Simulator, read_calibration
 
     # Threads of a CPU are so much slower than CTAs that less has to do.
-    pairs, effort = (1, Effort(launches=5, rate_bytes=1 << 20)) if machine.name == "host" else (8, Effort())
-    figures = {name: measure_protocol(machine, name, pairs=pairs, effort=effort) for name in PROTOCOLS}
+    effort = Effort(launches=5, rate_bytes=1 << 20, many_bytes=1 << 20) if machine.name == "host" else Effort()
+    figures = {name: measure_protocol(machine, name, effort=effort) for name in PROTOCOLS}
     text = calibration_text(list(figures.values()))
     topology = shared_memory(job.algo.ngpus, figures[job.algo.proto].many_GBps)
     measured = figures_text(list(figures.values()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ctypes import byref
 from typing import Any, TypeVar
 
 from synth.probe.recording import Fabric, Gpu, NvLink, Pair, Recording
@@ -217,7 +218,8 @@ class _Reader:
         if make is None:
             return None
         info = make()
-        if self.ask("nvmlDeviceGetGpuFabricInfoV", "", None, handle, info) is None or info.state == 0:
+        # By reference: the module hands on what it is given, and the driver writes there.
+        if self.ask("nvmlDeviceGetGpuFabricInfoV", "", None, handle, byref(info)) is None or info.state == 0:
             return None
         cluster = bytes(info.clusterUuid)
         return Fabric(

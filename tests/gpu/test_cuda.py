@@ -6,6 +6,7 @@ that SYNTH_KEEP_FIGURES names, for docs/cuda.md and docs/fidelity.md.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.execute.cuda import Call, CudaMachine, Geometry, HungError, Runner, compile_plan
 from synth.execute.cuda.abi import PROTOCOLS, DataType, ReduceOp
-from synth.execute.cuda.calibrate import Figures, calibration_text, measure_protocol, shared_memory
+from synth.execute.cuda.calibrate import Figures, calibration_text, figures_text, measure_protocol, shared_memory
 from synth.execute.cuda.expected import example_inputs, expected_outputs, wrong_elements
 from synth.execute.cuda.figures import moved_bytes
 from synth.execute.cuda.runner import run
@@ -43,6 +44,8 @@ KB, MB = 1 << 10, 1 << 20
 SIZES = (KB, 32 * KB, MB, 32 * MB, 256 * MB)
 #: The aim: an allreduce's bytes moved a microsecond, as a share of those of a copy.
 SHARE_OF_COPY = 0.7
+#: Instances of a ring: one GPU that is all ranks has work for more threadblocks than a ring of one instance has.
+INSTANCES = (1, 4, 8, 16)
 LAUNCHES = 10_000
 
 
@@ -75,10 +78,12 @@ def catalogue(name: str) -> Topology:
     return parse_topology(path.read_text(encoding="utf-8"), name)
 
 
-def allreduce(ranks: int, size: int, baseline: str = "ring", protocol: Protocol = "Simple") -> tuple[Algo, Collective]:
+def allreduce(
+    ranks: int, size: int, baseline: str = "ring", protocol: Protocol = "Simple", instances: int = 1
+) -> tuple[Algo, Collective]:
     """An allreduce in place of eight ranks or of sixteen, as a baseline has it for that size."""
     topology = catalogue({8: "dgx-h100", 16: "dgx2"}[ranks])
-    options = BaselineOptions(protocol=protocol, inplace=True)
+    options = BaselineOptions(protocol=protocol, inplace=True, instances=instances)
     built = build(baseline, topology, CollectiveName.ALLREDUCE, size, options)
     return built.algo, built.collective
 
@@ -172,19 +177,20 @@ def test_threadblocks_that_cannot_all_run_are_refused_with_the_count(machine: Cu
 @pytest.mark.parametrize("ranks", [8, 16])
 def test_large_allreduces_move_their_bytes_nearly_as_fast_as_a_copy(machine: CudaMachine, ranks: int) -> None:
     size = 256 * MB
-    algo, collective = allreduce(ranks, size)
-    plan = compile_plan(algo, collective)
-    call = Call(collective, size // 4, in_place=True)
     copied = 4 * size
     copy_rate = 2 * copied / machine.copy_us(copied, 20)
     shares = {}
-    for tile in (256 * KB, 512 * KB, MB, 2 * MB):
-        geometry = replace(Geometry.of(plan.protocol), tile_bytes=tile)
-        with Runner(algo, plan, machine, geometry=geometry) as runner:
-            job = runner.job(call, graph=True)
-            job.run(times=3)
-            shares[tile] = moved_bytes(plan, call) / job.run(times=20) / copy_rate
-    keep(f"share-of-copy-{ranks}.json", {"copy_GBps": copy_rate / 1e3, "share_by_tile": shares})
+    for instances in INSTANCES:
+        algo, collective = allreduce(ranks, size, instances=instances)
+        plan = compile_plan(algo, collective)
+        call = Call(collective, size // 4, in_place=True)
+        for tile in (256 * KB, 512 * KB, MB, 2 * MB):
+            geometry = replace(Geometry.of(plan.protocol), tile_bytes=tile)
+            with Runner(algo, plan, machine, geometry=geometry) as runner:
+                job = runner.job(call, graph=True)
+                job.run(times=3)
+                shares[f"{instances} x {tile}"] = moved_bytes(plan, call) / job.run(times=20) / copy_rate
+    keep(f"share-of-copy-{ranks}.json", {"copy_GBps": copy_rate / 1e3, "share_by_instances_and_tile": shares})
     assert max(shares.values()) >= SHARE_OF_COPY, shares
 
 
@@ -204,26 +210,30 @@ def test_the_latency_of_a_small_allreduce_is_told(machine: CudaMachine, ranks: i
 
 
 def test_the_simulator_beside_the_measurement(machine: CudaMachine) -> None:
-    """The calibration that is measured here, the prediction with it, and what is measured, for eight ranks at every size."""
+    """The calibration that is measured here, the prediction with it, and what is measured, at every size."""
     figures = {protocol: measure_protocol(machine, protocol) for protocol in PROTOCOLS}
     text = calibration_text(list(figures.values()))
     keep("calibration.json", text)
-    rows = [_predicted_and_measured(machine, figures, text, size) for size in SIZES]
+    keep("figures.json", figures_text(list(figures.values())))
+    cases = itertools.product(SIZES, (1, 16), (8, 16))
+    rows = [_predicted_and_measured(machine, figures, text, *case) for case in cases]
     keep("simulated-and-measured.json", rows)
     assert all(row["measured_us"] > 0 and row["simulated_us"] > 0 for row in rows)
 
 
 def _predicted_and_measured(
-    machine: CudaMachine, figures: dict[str, Figures], text: str, size: int
+    machine: CudaMachine, figures: dict[str, Figures], text: str, size: int, instances: int, ranks: int
 ) -> dict[str, float]:
-    algo, collective = allreduce(8, size)
-    topology = shared_memory(8, figures[algo.proto].many_GBps)
+    algo, collective = allreduce(ranks, size, instances=instances)
+    topology = shared_memory(ranks, figures[algo.proto].many_GBps)
     simulated_us = Simulator(algo, topology, read_calibration(text, "measured")).time_us(size)
     call = Call(collective, size // 4, in_place=True)
     with Runner(algo, compile_plan(algo, collective), machine) as runner:
         job = runner.job(call, graph=True)
         job.run(times=5)
-        return {"bytes": size, "simulated_us": simulated_us, "measured_us": job.run(times=20)}
+        measured_us = job.run(times=20)
+    case = {"bytes": size, "ranks": ranks, "instances": instances}
+    return {**case, "simulated_us": simulated_us, "measured_us": measured_us}
 
 
 _SMALL_RUN = """

@@ -363,7 +363,7 @@ def test_figures_tell_wrong_elements(machine: HostMachine) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_calibration_is_one_that_the_simulator_takes(machine: HostMachine, protocol: str) -> None:
-    figures = measure_protocol(machine, protocol, pairs=2, effort=Effort(2, 1 << 18))
+    figures = measure_protocol(machine, protocol, pairs=2, effort=Effort(2, 1 << 18, 1 << 18))
     constants = read_calibration(calibration_text([figures]), "measured").of(protocol)
     assert constants.tile_bytes == figures.geometry.tile_bytes
     assert constants.rate_GBps == pytest.approx(figures.rates_GBps["r"], rel=1e-3)

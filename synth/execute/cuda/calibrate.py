@@ -30,10 +30,11 @@ _FEW, _MANY = 2, 34
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: launches a figure, and the bytes of the rate's larger size."""
+    """How long to measure: launches a figure, and the bytes of a rate's larger size, for one connection and for each of many."""
 
     launches: int = 50
     rate_bytes: int = 64 << 20
+    many_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -56,24 +57,28 @@ def measure_protocol(
     machine: Machine,
     protocol: str,
     *,
-    pairs: int = 8,
+    pairs: int = 0,
     geometry: Geometry | None = None,
     effort: Effort = Effort(),
 ) -> Figures:
-    """The figures of a protocol, all ranks being virtual. Raises what `Runner` raises."""
+    """The figures of a protocol, all ranks being virtual: of one connection, and of `pairs` together (as many as the machine runs
+    side by side, where none are given). Raises what `Runner` raises.
+    """
+    pairs = pairs or max(1, machine.multiprocessors // 2)
     bench = _Bench(machine, geometry or Geometry.of(protocol), effort)
     few, many = (bench.time_us(_chain(protocol, count)) for count in (_FEW, _MANY))
     step_us = max(0.0, (many - few) / (_MANY - _FEW))
     near, far = (bench.time_us(_ping_pong(protocol, count)) for count in (_FEW, _MANY))
     hop_us = max(0.0, (far - near) / (2 * (_MANY - _FEW)) - step_us)
-    rates = {kind.value: bench.rate_GBps(_streams(protocol, 1, kind)) for kind in RATED}
+    rates = {kind.value: bench.rate_GBps(_streams(protocol, 1, kind), effort.rate_bytes) for kind in RATED}
+    together = bench.rate_GBps(_streams(protocol, pairs, StepType.RECV), effort.many_bytes)
     return Figures(
         geometry=bench.geometry,
         launch_us=max(0.0, few - _FEW * step_us),
         step_us=step_us,
         hop_us=hop_us,
         rates_GBps=MappingProxyType(rates),
-        many_GBps=pairs * bench.rate_GBps(_streams(protocol, pairs, StepType.RECV)),
+        many_GBps=pairs * together,
         pairs=pairs,
     )
 
@@ -136,9 +141,9 @@ class _Bench:
             job.run(max(1, self.effort.launches // 5))
             return job.run(self.effort.launches)
 
-    def rate_GBps(self, algo: Algo) -> float:
-        """GB/s of one connection: the slope between a buffer and one of a quarter."""
-        large, small = self.effort.rate_bytes, self.effort.rate_bytes // 4
+    def rate_GBps(self, algo: Algo, large: int) -> float:
+        """GB/s of each connection: the slope between a buffer of `large` bytes and one of a quarter."""
+        small = large // 4
         gained_us = self.time_us(algo, large) - self.time_us(algo, small)
         return (
             bandwidth_GBps(large - small, gained_us)

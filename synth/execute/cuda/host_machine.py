@@ -38,6 +38,7 @@ class HostMachine:
         self._run = ctypes.CDLL(str(library or build_host())).synth_run
         self._run.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_int]
         self._run.restype = ctypes.c_int
+        self.multiprocessors = os.cpu_count() or 1
         self._held: dict[int, NDArray[np.uint8]] = {}
         self._files: dict[int, int] = {}
 

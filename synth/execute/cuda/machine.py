@@ -50,6 +50,8 @@ class Machine(Protocol):
     """Memory and launches. Addresses are integers; memory is 0 when allocated."""
 
     name: str
+    multiprocessors: int
+    """How many threadblocks run side by side without taking turns."""
 
     def allocate(self, size_bytes: int) -> int:
         """The address of new memory, on a boundary of 256 bytes. InputError where there is not so much."""

@@ -19,7 +19,7 @@
 #define PROTOCOL_OF(p) int((p).protocol)
 #endif
 
-enum { WORD = 8, PACK = 16, LAUNCH_SHIFT = 40, UNROLL = 4 };
+enum { WORD = 8, PACK = 16, LAUNCH_SHIFT = 40, UNROLL = 8 };
 
 struct alignas(16) Pack { u64 one, other; };
 
