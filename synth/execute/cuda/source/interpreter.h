@@ -387,25 +387,40 @@ class Interpreter {
     const Pack* mine = step.reads() ? (const Pack*)from.at + begin : nullptr;
     Pack* kept = step.writes() ? (Pack*)to.at + begin : nullptr;
     Pack* out = step.sends() ? (Pack*)send.slot(p, k) : nullptr;
-    i64 packs = end - begin, at = lane.id;
-    for (; at + i64(UNROLL - 1) * lane.count < packs; at += i64(UNROLL) * lane.count)
-      stream<UNROLL>(in, mine, kept, out, at);
-    for (; at < packs; at += lane.count) stream<1>(in, mine, kept, out, at);
+    switch (step.type) {
+      case TYPE_S: stream<false, true, false, true>(in, mine, kept, out, end - begin); break;
+      case TYPE_R: stream<true, false, true, false>(in, mine, kept, out, end - begin); break;
+      case TYPE_RCS: stream<true, false, true, true>(in, mine, kept, out, end - begin); break;
+      case TYPE_RRS: stream<true, true, false, true>(in, mine, kept, out, end - begin); break;
+      case TYPE_RRC: stream<true, true, true, false>(in, mine, kept, out, end - begin); break;
+      default: stream<true, true, true, true>(in, mine, kept, out, end - begin);
+    }
     return true;
   }
 
-  template <int N> SYNTH_FN void stream(const Pack* in, const Pack* mine, Pack* kept, Pack* out, i64 at) {
+  // What comes in, combined with what is here where both are there, is kept, passed on, or both. One function for each kind of step:
+  // with less to remember, more packs are under way at a time.
+  template <bool IN, bool MINE, bool KEPT, bool OUT>
+  SYNTH_FN void stream(const Pack* in, const Pack* mine, Pack* kept, Pack* out, i64 packs) {
+    i64 at = lane.id;
+    for (; at + i64(UNROLL - 1) * lane.count < packs; at += i64(UNROLL) * lane.count)
+      stream_some<UNROLL, IN, MINE, KEPT, OUT>(in, mine, kept, out, at);
+    for (; at < packs; at += lane.count) stream_some<1, IN, MINE, KEPT, OUT>(in, mine, kept, out, at);
+  }
+
+  template <int N, bool IN, bool MINE, bool KEPT, bool OUT>
+  SYNTH_FN void stream_some(const Pack* in, const Pack* mine, Pack* kept, Pack* out, i64 at) {
     Pack held[N], own[N];
 #pragma unroll
     for (int u = 0; u < N; ++u) {
-      if (in) held[u] = in[at + i64(u) * lane.count];
-      if (mine) own[u] = mine[at + i64(u) * lane.count];
+      if (IN) held[u] = in[at + i64(u) * lane.count];
+      if (MINE) own[u] = mine[at + i64(u) * lane.count];
     }
 #pragma unroll
     for (int u = 0; u < N; ++u) {
-      if (mine) held[u] = in ? combine_packs(p, own[u], held[u]) : own[u];
-      if (kept) kept[at + i64(u) * lane.count] = held[u];
-      if (out) out[at + i64(u) * lane.count] = held[u];
+      if (MINE) held[u] = IN ? combine_packs(p, own[u], held[u]) : own[u];
+      if (KEPT) kept[at + i64(u) * lane.count] = held[u];
+      if (OUT) out[at + i64(u) * lane.count] = held[u];
     }
   }
 
@@ -429,43 +444,60 @@ class Interpreter {
     }
   }
 
-  // LL: eight bytes of data travel in two words of which each carries four of them and the number of the transfer.
+  // LL: eight bytes of data travel in two words of which each carries four of them and the number of the transfer. Several lines of
+  // a lane are under way at a time: memory answers late, and connections hold what has not been looked at yet.
   SYNTH_FN bool move_lines(const Step& step, const Span& span) {
     i64 per_chunk = (span.bytes + WORD - 1) / WORD, words = per_chunk * span.chunks;
     if (step.sends() && !wait_for_slot()) return false;
     const char* in = step.receives() ? recv.slot(p, 0) : nullptr;
     char* out = step.sends() ? send.slot(p, 0) : nullptr;
-    u64 expected = step.receives() ? flag32(recv.count) : 0, own_flag = step.sends() ? flag32(send.count) << 32 : 0;
-    Walk walk(lane.id, lane.count, per_chunk);
-    Place from = {nullptr, 0}, to = {nullptr, 0};
-    bool fresh = true, well = true;
-    for (i64 at = lane.id; at < words; at += lane.count, fresh = walk.advance()) {
-      if (fresh && step.reads()) from = step.source(p, walk.chunk, span);
-      if (fresh && step.writes()) to = step.target(p, walk.chunk, span);
-      u64 value = step.reads() ? load_word(p, from, walk.unit * WORD) : 0;
-      if (in) {
-        u64 message;
-        if (!read_line((const u64*)(in + at * PACK), expected, message)) {
-          well = false;
-          break;
-        }
-        value = step.reads() ? combine(DTYPE_OF(p), OP_OF(p), value, message) : message;
+    u64 own_flag = step.sends() ? flag32(send.count) << 32 : 0;
+    Ends ends;
+    bool well = true;
+    for (i64 first = lane.id; well && first < words; first += i64(AHEAD) * lane.count) {
+      u64 value[AHEAD] = {}, message[AHEAD] = {};
+#pragma unroll
+      for (int n = 0; n < AHEAD; ++n) {
+        i64 at = first + i64(n) * lane.count;
+        if (step.reads() && at < words) value[n] = own_word(ends, step, span, at, per_chunk);
       }
-      if (out) store_pair((u64*)(out + at * PACK), own_flag | u32(value), own_flag | (value >> 32));
-      if (step.writes()) store_word(p, to, walk.unit * WORD, value);
+      well = !in || read_lines((const u64*)in, first, words, message);
+      if (!well) break;
+#pragma unroll
+      for (int n = 0; n < AHEAD; ++n) {
+        i64 at = first + i64(n) * lane.count;
+        if (at >= words) break;
+        if (in) value[n] = step.reads() ? combine(DTYPE_OF(p), OP_OF(p), value[n], message[n]) : message[n];
+        if (out) store_pair((u64*)(out + at * PACK), own_flag | u32(value[n]), own_flag | (value[n] >> 32));
+        if (step.writes()) keep_word(ends, step, span, at, per_chunk, value[n]);
+      }
     }
     return end_lines(step, well);
   }
 
-  SYNTH_FN bool read_line(const u64* line, u64 expected, u64& message) {
-    u64 low = 0, high = 0;
+  // The lane's next lines: all are asked for, and what is not there yet is waited for in turn.
+  SYNTH_FN bool read_lines(const u64* slot, i64 first, i64 words, u64* message) {
+    u64 expected = flag32(recv.count), low[AHEAD], high[AHEAD];
+#pragma unroll
+    for (int n = 0; n < AHEAD; ++n)
+      if (first + i64(n) * lane.count < words) load_pair(slot + 2 * (first + i64(n) * lane.count), low[n], high[n]);
+    bool well = true;
+#pragma unroll
+    for (int n = 0; n < AHEAD; ++n) {
+      if (!well || first + i64(n) * lane.count >= words) break;
+      const u64* line = slot + 2 * (first + i64(n) * lane.count);
+      if ((low[n] >> 32) != expected || (high[n] >> 32) != expected) well = read_line(line, expected, low[n], high[n]);
+      message[n] = u32(low[n]) | high[n] << 32;
+    }
+    return well;
+  }
+
+  SYNTH_FN bool read_line(const u64* line, u64 expected, u64& low, u64& high) {
     Waiting waiting = {KIND_LINE, recv.index, line, expected};
-    bool well = wait_until(lane, waiting, [&] {
+    return wait_until(lane, waiting, [&] {
       load_pair(line, low, high);
       return (low >> 32) == expected && (high >> 32) == expected;
     });
-    message = u32(low) | high << 32;
-    return well;
   }
 
   // LL128: fifteen words of data and one flag in a line of 128 bytes that becomes visible whole.
@@ -477,39 +509,76 @@ class Interpreter {
     char* out = step.sends() ? send.slot(p, 0) : nullptr;
     int part = lane.id % LINE_LANES, groups = lane.count / LINE_LANES;
     i64 lines = (words + LINE_WORDS - 1) / LINE_WORDS;
+    Ends ends;
     bool well = true;
     // Whole warps stay together to the end, lanes beyond the last line included.
-    for (i64 first = 0; well && first < lines; first += groups) {
-      i64 line = first + lane.id / LINE_LANES;
-      bool active = line < lines;
-      u64 held[HELD] = {};
+    for (i64 first = lane.id / LINE_LANES; well && first - lane.id / LINE_LANES < lines; first += i64(AHEAD128) * groups) {
+      u64 value[AHEAD128][HELD] = {}, message[AHEAD128][HELD] = {};
+      if (step.reads())
+        each_word<HELD>(first, groups, part, words, [&](int n, int k, i64 at) {
+          value[n][k] = own_word(ends, step, span, at, per_chunk);
+        });
       if (in) {
-        const u64* flag = (const u64*)(in + line * 128) + LINE_WORDS;
-        Waiting waiting = {KIND_LINE128, recv.index, active ? flag : recv.head, recv.count + 1};
-        well = lane.load_line(in + line * 128, part, active, recv.count + 1, held, waiting);
+        auto waiting = [&](i64 line) {
+          const u64* flag = (const u64*)(in + line * LINE_BYTES) + LINE_WORDS;
+          return Waiting{KIND_LINE128, recv.index, line < lines ? flag : recv.head, recv.count + 1};
+        };
+        well = lane.load_lines(in, first, groups, lines, part, recv.count + 1, message, waiting);
         if (!well) break;
+        each_word<HELD>(first, groups, part, words, [&](int n, int k, i64) {
+          value[n][k] = step.reads() ? combine(DTYPE_OF(p), OP_OF(p), value[n][k], message[n][k]) : message[n][k];
+        });
       }
-#pragma unroll
-      for (int k = 0; k < HELD; ++k) {
-        i64 at = line * LINE_WORDS + part * HELD + k;
-        if (active && part * HELD + k < LINE_WORDS && at < words) held[k] = take_word(step, span, at, per_chunk, held[k]);
-      }
+      if (step.writes())
+        each_word<HELD>(first, groups, part, words, [&](int n, int k, i64 at) {
+          keep_word(ends, step, span, at, per_chunk, value[n][k]);
+        });
       lane.together();
-      if (out && active) lane.store_line(out + line * 128, part, send.count + 1, held);
+#pragma unroll
+      for (int n = 0; n < AHEAD128; ++n) {
+        i64 line = first + i64(n) * groups;
+        if (out && line < lines) lane.store_line(out + line * LINE_BYTES, part, send.count + 1, value[n]);
+      }
     }
     return end_lines(step, well);
   }
 
-  SYNTH_FN u64 take_word(const Step& step, const Span& span, i64 at, i64 per_chunk, u64 message) {
-    int chunk = span.chunks == 1 ? 0 : int(u32(at) / u32(per_chunk));
-    i64 offset = (at - chunk * per_chunk) * WORD;
-    u64 value = message;
-    if (step.reads()) {
-      u64 own = load_word(p, step.source(p, chunk, span), offset);
-      value = step.receives() ? combine(DTYPE_OF(p), OP_OF(p), own, message) : own;
+  // The words of the lane's part of its next lines: `body(line, word of it, place in the transfer)`.
+  template <int HELD, class Body>
+  SYNTH_FN void each_word(i64 first, int groups, int part, i64 words, Body body) {
+#pragma unroll
+    for (int n = 0; n < AHEAD128; ++n) {
+#pragma unroll
+      for (int k = 0; k < HELD; ++k) {
+        i64 at = (first + i64(n) * groups) * LINE_WORDS + part * HELD + k;
+        if (part * HELD + k < LINE_WORDS && at < words) body(n, k, at);
+      }
     }
-    if (step.writes()) store_word(p, step.target(p, chunk, span), offset, value);
-    return value;
+  }
+
+  // Where the chunk that a lane is at lies at this end: looked up anew only where another one begins.
+  struct Ends {
+    int chunk = -1;
+    Place from = {nullptr, 0}, to = {nullptr, 0};
+  };
+
+  // The bytes between a word's chunk's begin and it.
+  SYNTH_FN i64 seek(Ends& ends, const Step& step, const Span& span, i64 at, i64 per_chunk) {
+    int chunk = span.chunks == 1 ? 0 : int(u32(at) / u32(per_chunk));
+    if (chunk != ends.chunk) {
+      ends.chunk = chunk;
+      if (step.reads()) ends.from = step.source(p, chunk, span);
+      if (step.writes()) ends.to = step.target(p, chunk, span);
+    }
+    return (at - chunk * per_chunk) * WORD;
+  }
+  SYNTH_FN u64 own_word(Ends& ends, const Step& step, const Span& span, i64 at, i64 per_chunk) {
+    i64 offset = seek(ends, step, span, at, per_chunk);
+    return load_word(p, ends.from, offset);
+  }
+  SYNTH_FN void keep_word(Ends& ends, const Step& step, const Span& span, i64 at, i64 per_chunk, u64 value) {
+    i64 offset = seek(ends, step, span, at, per_chunk);
+    store_word(p, ends.to, offset, value);
   }
 
   SYNTH_FN bool wait_for_slot() {

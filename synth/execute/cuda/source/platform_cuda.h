@@ -3,7 +3,11 @@
 #pragma once
 
 #define SYNTH_FN __device__ __forceinline__
-enum { LINE_LANES = 8 };  // threads that move a line of LL128 together, in one instruction of their warp
+enum {
+  LINE_LANES = 8,  // threads that move a line of LL128 together, in one instruction of their warp
+  AHEAD = 4,       // lines of LL that a thread asks for before it looks at the first
+  AHEAD128 = 2,    // and lines of LL128 that it has a part of
+};
 
 SYNTH_FN float float_of_bits(unsigned x) { return __uint_as_float(x); }
 SYNTH_FN unsigned bits_of_float(float x) { return __float_as_uint(x); }
@@ -71,18 +75,27 @@ struct Lane {
 
   // A sixteenth of a line for each half of a lane. The warp's accesses of one line are one transaction of 128 bytes, which
   // GPUs since Volta carry out whole; that, and not the memory model, is what LL128 relies on.
-  template <class Why> SYNTH_FN bool load_line(const char* line, int part, bool active, Flag flag, Flag* words, const Why& why) {
-    const Flag* at = (const Flag*)line + 2 * part;
+  // The lane's part of AHEAD128 lines, `groups` lines apart; `lines` is where they end, `why(line)` what is waited for.
+  template <class Why>
+  SYNTH_FN bool load_lines(const char* slot, long long first, int groups, long long lines, int part, Flag flag,
+                           Flag (*words)[16 / LINE_LANES], const Why& why) {
     together();
     for (unsigned polls = 0;; ++polls) {
-      bool missing = false;
-      if (active) {
-        asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(words[0]), "=l"(words[1]) : "l"(at) : "memory");
-        missing = part == LINE_LANES - 1 && words[1] != flag;
+      int missing = -1;
+#pragma unroll
+      for (int n = 0; n < AHEAD128; ++n) {
+        long long line = first + (long long)n * groups;
+        const Flag* at = (const Flag*)(slot + line * LINE_BYTES) + 2 * part;
+        if (line < lines)
+          asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(words[n][0]), "=l"(words[n][1]) : "l"(at) : "memory");
       }
-      if (!__any_sync(0xffffffffu, missing)) return true;
-      if (__any_sync(0xffffffffu, give_up(polls, why))) {
-        why.tell(*this);
+#pragma unroll
+      for (int n = AHEAD128 - 1; n >= 0; --n)
+        if (first + (long long)n * groups < lines && part == LINE_LANES - 1 && words[n][1] != flag) missing = n;
+      if (!__any_sync(0xffffffffu, missing >= 0)) return true;
+      auto waiting = why(first + (long long)(missing < 0 ? 0 : missing) * groups);
+      if (__any_sync(0xffffffffu, give_up(polls, waiting))) {
+        waiting.tell(*this);
         return false;
       }
     }

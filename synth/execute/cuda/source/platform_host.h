@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define SYNTH_FN inline
-enum { LINE_LANES = 1 };
+enum { LINE_LANES = 1, AHEAD = 2, AHEAD128 = 2 };
 
 inline float float_of_bits(unsigned x) {
   float y;
@@ -90,16 +90,19 @@ struct Lane {
 
   // The flag of a line is written after its words and read before them.
   template <class Why>
-  bool load_line(const char* line, int, bool active, Flag flag, Flag* words, const Why& why) {
-    const Flag* at = (const Flag*)line;
-    if (!active) return true;
-    for (unsigned polls = 0; load_acquire(at + LINE_WORDS) != flag; ++polls)
-      if (give_up(polls, why)) {
-        why.tell(*this);
-        return false;
-      }
-    resume();
-    for (int k = 0; k < LINE_WORDS; ++k) words[k] = __atomic_load_n(at + k, __ATOMIC_RELAXED);
+  bool load_lines(const char* slot, long long first, int groups, long long lines, int, Flag flag, Flag (*words)[16], const Why& why) {
+    for (int n = 0; n < AHEAD128 && first + (long long)n * groups < lines; ++n) {
+      long long line = first + (long long)n * groups;
+      const Flag* at = (const Flag*)(slot + line * LINE_BYTES);
+      auto waiting = why(line);
+      for (unsigned polls = 0; load_acquire(at + LINE_WORDS) != flag; ++polls)
+        if (give_up(polls, waiting)) {
+          waiting.tell(*this);
+          return false;
+        }
+      resume();
+      for (int k = 0; k < LINE_WORDS; ++k) words[n][k] = __atomic_load_n(at + k, __ATOMIC_RELAXED);
+    }
     return true;
   }
   void store_line(char* line, int, Flag flag, const Flag* words) {
