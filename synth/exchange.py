@@ -2,7 +2,8 @@
 
 After a level all of a group hold the sum of what its members held before, and after the last one everything, so it takes as many
 hops as the machine is wide, where a sum at one rank and its copies take twice that (docs/formulation.md, section 12). At a *parted*
-level each member adds up a part of its own and goes on with that; the parts are gathered again at the end, in reverse.
+level each member adds up a part of its own and goes on with that; the parts are gathered again at the end, in reverse. Some members
+may own all parts, as the GPUs beside a box's NICs: the others go on with nothing, and are given everything at the end.
 
 The vector may be cut into *slices*, which follow one another through the phases, so that links are busy while sums wait for what is
 under way; and the slices may begin at one level after another, so that the links of all levels are.
@@ -10,7 +11,7 @@ under way; and the slices may begin at one level after another, so that the link
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,15 +27,25 @@ EXCHANGE = "exchange"
 
 
 class Level(NamedTuple):
-    """Every rank is in one of the groups; members are in the order in which all of them add."""
+    """Every rank is in one of the groups; members are in the order in which all of them add. If it is parted, `owners` are the
+    ranks that own a part of what their group holds, as many of each group (None: all).
+    """
 
     groups: tuple[tuple[int, ...], ...]
     parted: bool = False
+    owners: frozenset[int] | None = None
 
     @property
     def size(self) -> int:
         """Members of a group."""
         return len(self.groups[0])
+
+    @property
+    def shares(self) -> int:
+        """Parts that a group makes of what it holds."""
+        if self.owners is None or not self.parted:
+            return self.size if self.parted else 1
+        return max(len(self.owners.intersection(group)) for group in self.groups)
 
 
 class Kind(Enum):
@@ -72,13 +83,19 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """`exchange-4p-2`: groups of four, whose members part the vector, then of two."""
-        return "-".join([EXCHANGE, *(f"{level.size}{'p' * level.parted}" for level in self.levels)])
+        """`exchange-4p-2`: groups of four, whose members part the vector, then of two; `exchange-8p1-2`: one of eight owns it
+        all."""
+        parted = (
+            f"{level.size}{'p' * level.parted}"
+            + (f"{level.shares}" if level.shares < level.size and level.parted else "")
+            for level in self.levels
+        )
+        return "-".join([EXCHANGE, *parted])
 
     @property
     def parts(self) -> int:
         """What the vector's chunks have to be a multiple of."""
-        return prod(level.size for level in self.levels if level.parted)
+        return prod(level.shares for level in self.levels)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -88,10 +105,21 @@ class Exchange:
         return (*down, *back)
 
     @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Who gives whom anything, and each of them the other way round."""
+        given = [one for phase in self.phases for one in self.given(phase, self.parts)]
+        return [*dict.fromkeys(pair for one in given for pair in ((one.src, one.dst), (one.dst, one.src)))]
+
+    @cached_property
     def _places(self) -> tuple[dict[int, int], ...]:
-        """By level the place of every rank among the members of its group."""
+        """By level the place of every rank among those of its group that own parts, whatever their number if all do."""
         return tuple(
-            {rank: place for group in level.groups for place, rank in enumerate(group)} for level in self.levels
+            {
+                rank: place
+                for group in level.groups
+                for place, rank in enumerate(filter(level.owners.__contains__, group) if level.owners else group)
+            }
+            for level in self.levels
         )
 
     def span(self, rank: int, level: int, chunks: int, turn: int = 0) -> range:
@@ -100,16 +128,19 @@ class Exchange:
         """
         start, stop = 0, chunks
         for above, places in zip(self.levels[:level], self._places, strict=False):
-            if above.parted:
-                cuts = [
-                    ((stop - start) * place + turn % above.size) // above.size
-                    for place in (places[rank], places[rank] + 1)
-                ]
-                start, stop = start + cuts[0], start + cuts[1]
+            if not above.parted:
+                continue
+            if rank not in places:
+                return range(start, start)
+            cuts = [
+                ((stop - start) * place + turn % above.shares) // above.shares
+                for place in (places[rank], places[rank] + 1)
+            ]
+            start, stop = start + cuts[0], start + cuts[1]
         return range(start, stop)
 
     def given(self, phase: Phase, chunks: int, turn: int = 0) -> list[Given]:
-        """What is given in a phase, nearest places first, so that no member is everybody's first."""
+        """What is given in a phase, nearest places first, so that no member is everybody's first; nothing is not given."""
         level = self.levels[phase.level]
         found = []
         for away in range(1, level.size):
@@ -117,8 +148,8 @@ class Exchange:
                 for place, src in enumerate(group):
                     dst = group[(place + away) % level.size]
                     owner = dst if phase.kind is Kind.PART else src
-                    span = self.span(owner, phase.level + level.parted, chunks, turn)
-                    found.append(Given(src, dst, span))
+                    if span := self.span(owner, phase.level + level.parted, chunks, turn):
+                        found.append(Given(src, dst, span))
         return found
 
     def fault(self) -> str | None:
@@ -133,6 +164,10 @@ class Exchange:
                     return f"group {group} of level {number} is no {level.size} ranks"
                 if len({self.span(rank, number, self.parts) for rank in group}) > 1:
                     return f"group {group} of level {number} has different parts"
+                if self.span(group[0], number, self.parts) and level.owners is not None:
+                    owned = len(level.owners.intersection(group))
+                    if level.parted and owned != level.shares:
+                        return f"group {group} of level {number} has {owned} ranks that own parts, not {level.shares}"
                 total = sum(held[rank] for rank in group)
                 if total.bit_count() != sum(held[rank].bit_count() for rank in group):
                     return f"group {group} of level {number} adds something twice"
@@ -147,7 +182,7 @@ class Exchange:
 
 
 class Step(NamedTuple):
-    """Two members of a group give each other something of a slice, in the phase of that number."""
+    """Two members of a group give each other something of a slice, or one gives the other, in the phase of that number."""
 
     slice: int
     number: int
@@ -202,9 +237,9 @@ class Slices:
         return replace(self, count=-(-count // turns) * turns)
 
     @property
-    def peers(self) -> int:
-        """With how many others a rank exchanges."""
-        return sum(level.size - 1 for level in self.exchanges[0].levels)
+    def peers(self) -> Counter[int]:
+        """With how many others each rank exchanges."""
+        return Counter(src for src, _ in self.routes)
 
     def exchange(self, slice_: int) -> Exchange:
         """What a slice goes through."""
@@ -223,9 +258,11 @@ class Slices:
         for number in range(len(self.exchanges[0].phases)):
             for slice_ in range(self.count):
                 given = self._given(slice_, number, length)
-                pairs = {pair: at for at, pair in enumerate(pair for pair in given if pair[0] < pair[1])}
+                upward = (pair for pair in given if pair[0] < pair[1])
+                both = dict.fromkeys((*upward, *((min(pair), max(pair)) for pair in given)))
+                pairs = {pair: at for at, pair in enumerate(both)}
                 first = len(steps)
-                steps += [Step(slice_, number, given[src, dst], given[dst, src]) for src, dst in pairs]
+                steps += [Step(slice_, number, _of(given, *pair), _of(given, *reversed(pair))) for pair in pairs]
                 which = {(src, dst): first + pairs[min(src, dst), max(src, dst)] for src, dst in given}
                 came[slice_] = self._hop(hops, given, which, came[slice_])
         return steps, hops
@@ -247,16 +284,16 @@ class Slices:
         which: Mapping[tuple[int, int], int],
         came: Mapping[int, Sequence[int]],
     ) -> Mapping[int, Sequence[int]]:
-        """Add the hops of a phase of a slice, before which so much `came` by rank; what comes in it, by rank."""
+        """Add the hops of a phase of a slice, before which so much `came` by rank; what has come after it, by rank."""
         last: dict[tuple[int, int], int] = {}
-        for hop in range(max(len(self.routes[pair]) for pair in given)):
+        for hop in range(max((len(self.routes[pair]) for pair in given), default=0)):
             for pair, one in given.items():
                 route = self.routes[pair]
                 if hop < len(route):
                     waits = (last[pair],) if hop else tuple(came.get(one.src, ()))
                     last[pair] = len(hops)
                     hops.append(Hop(Message(tuple(one.chunks), route[hop]), waits, which[pair], pair))
-        arriving: dict[int, list[int]] = defaultdict(list)
+        arriving = defaultdict(list, {rank: [*before] for rank, before in came.items()})
         for (_, dst), place in last.items():
             arriving[dst].append(place)
         return arriving
@@ -265,3 +302,8 @@ class Slices:
         """Raise CheckError where there is a fault."""
         for exchange in self.exchanges:
             exchange.check()
+
+
+def _of(given: Mapping[tuple[int, int], Given], src: int, dst: int) -> Given:
+    """What one gives another: no chunks where that is nothing."""
+    return given.get((src, dst), Given(src, dst, range(0)))

@@ -93,9 +93,10 @@ def _moved(hops: Sequence[Hop], order: Sequence[int]) -> list[Hop]:
 
 def _threadblocks(instance: Instance, slices: Slices) -> int:
     """Of the busiest rank: one for every peer, one for every flow that it passes on, and those that add."""
-    own = slices.peers + adding_threadblocks(slices, instance.collective.chunks, LoweringOptions())
     passing = Counter(instance.paths[path].src for route in slices.routes.values() for path in route[1:])
-    return own + max(passing.values(), default=0)
+    peers = slices.peers
+    threadblocks = max(peers[rank] + passing[rank] for rank in range(slices.num_ranks))
+    return threadblocks + adding_threadblocks(slices, instance.collective.chunks, LoweringOptions())
 
 
 def shortest(instance: Instance, exchanges: Sequence[Slices], protocol: str | None, most: int) -> list[Slices]:

@@ -10,7 +10,7 @@ steps in one order, that in which steps come, so nothing waits in a circle.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
@@ -131,7 +131,7 @@ def write_exchange(
 
     Raises NoAnswerError where it does not fit the limits.
     """
-    writer = _Writer(slices, paths, collective.chunks, options)
+    writer = _Writer(slices, steps, paths, collective.chunks, options)
     for step in steps:
         writer.write(step)
     target = make_target(collective, topology_name, options)
@@ -158,12 +158,17 @@ def adding_threadblocks(slices: Slices, chunks: int, options: LoweringOptions) -
 class _Writer:
     """All ranks' programs of the first instance, step by step."""
 
-    def __init__(self, slices: Slices, paths: Sequence[Path], chunks: int, options: LoweringOptions) -> None:
+    def __init__(
+        self, slices: Slices, steps: Sequence[Step], paths: Sequence[Path], chunks: int, options: LoweringOptions
+    ) -> None:
         self.slices, self.paths, self.chunks, self.options = slices, paths, chunks, options
         self.width = max(1, adding_threadblocks(slices, chunks, options))
         adding = [Lane(number % self.width, -1, -1) for number in range(slices.count)]
         self.ranks = [_Rank(rank, [*map(_Share, adding)]) for rank in range(slices.num_ranks)]
         self.channels = self._channels()
+        ends = ((rank, step) for step in steps for rank in (step.there.src, step.there.dst))
+        self.partners = Counter((rank, step.slice, step.number) for rank, step in ends)
+        """with how many others a rank exchanges something of a slice in a phase"""
 
     def _channels(self) -> dict[tuple[int, int], int]:
         """By pair, the lower rank first, the first channel on which none of its hops is taken, nor has a rank too many peers; pairs
@@ -218,7 +223,7 @@ class _Writer:
         share.number = step.number
         if phase.kind is not Kind.FINISHED:
             share.place = self._place(rank, step, phase)
-            share.others = len(share.place.group) - 1
+            share.others = self.partners[rank.rank, step.slice, step.number]
             share.received = {}
 
     def _lane(self, rank: int, peer: int) -> Lane:

@@ -1,7 +1,8 @@
 """Strategy `exchange`: groups of ranks that are near each other, level by level, for an allreduce of few hops (synth.exchange).
 
 Blocks of ranks are joined, a prime number of them at a time, until one is left: those whose ranks can be matched over the nearest
-ways. The matched ranks are the groups of that level. Neighbouring levels whose groups make up larger ones may be one level.
+ways. The matched ranks are the groups of that level. Neighbouring levels whose groups make up larger ones may be one level. Where
+some ranks of a block are nearer to what is outside, these gates may own all that the block adds up.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from synth.paths import one_each
 Floats = NDArray[np.float64]
 #: A block of ranks: those in one place of all blocks that are joined make a group.
 _Block = tuple[int, ...]
+#: The groups of a level.
+_Groups = tuple[tuple[int, ...], ...]
 #: What decides between ways that are equally near: ranks with near numbers first. A share of the longest way's latency.
 _TIE = 1e-6
 
@@ -46,9 +49,10 @@ class ExchangeRouting:
         for pair, path in direct.items():
             latencies_us[pair] = instance.paths[path].latency_us(instance.chunk_bytes)
         near = shortest_path(csgraph_from_dense(latencies_us, null_value=np.inf), method="D")
+        singles: list[_Block] = [(rank,) for rank in range(ranks)]
         found: dict[str, Exchange] = {}
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
-            for levels in map(_in_order, _joined(_levels(near, order), self.most)):
+            for levels in map(_in_order, _joined(_levels(singles, near, order), self.most)):
                 pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
                 routes = _routes(direct, latencies_us, near, pairs)
                 for parted in range(len(levels) + 1):
@@ -56,13 +60,75 @@ class ExchangeRouting:
                     exchange = Exchange(ranks, cut, routes)
                     if exchange.fault() is None:
                         found.setdefault(exchange.name, exchange)
+                for cut in self._gated(levels, near):
+                    bare = Exchange(ranks, cut, {})
+                    if bare.name not in found and bare.fault() is None:
+                        ways = _routes(direct, latencies_us, near, bare.pairs)
+                        found[bare.name] = replace(bare, routes=ways)
         whole = [Slices((exchange,)) for exchange in found.values()]
         turned = [Slices(turns, len(turns)) for exchange in found.values() if len(turns := _turned(exchange)) > 1]
         return sorted((*whole, *turned), key=lambda each: (len(each.exchanges[0].levels), each.count, each.name))
 
+    def _gated(self, levels: Sequence[_Groups], near: Floats) -> Iterator[tuple[Level, ...]]:
+        """The levels with the first ones' sums owned by gates, who exchange them with the gates of other blocks: by one of each
+        block, and by all of them.
+        """
+        for inner in range(1, len(levels)):
+            blocks = _blocks(levels[:inner])
+            gates = _gates(blocks, near)
+            for count in sorted({1, len(gates[0])}) if gates else ():
+                owners = [block[:count] for block in gates]
+                others = [tuple(sorted({*block}.difference(own))) for block, own in zip(blocks, owners, strict=True)]
+                order = _primes(len(blocks))
+                inside = _owned(levels[:inner], frozenset(itertools.chain.from_iterable(owners)))
+                outside = [
+                    tuple(sorted((*here, *there)))
+                    for here, there in zip(*(_levels(each, near, order) for each in (owners, others)), strict=True)
+                ]
+                for joined in _joined(outside, self.most):
+                    ordered = _in_order((*levels[:inner], *joined))[inner:]
+                    for parted in range(len(joined) + 1):
+                        across = (Level(groups, number < parted) for number, groups in enumerate(ordered))
+                        yield (*inside, *across)
+
+
+def _blocks(levels: Sequence[_Groups]) -> list[_Block]:
+    """The ranks that have each other's contributions after so many levels."""
+    whole: dict[int, _Block] = {rank: (rank,) for groups in levels for group in groups for rank in group}
+    for groups in levels:
+        for group in groups:
+            union = tuple(sorted({each for rank in group for each in whole[rank]}))
+            whole |= dict.fromkeys(union, union)
+    return sorted(set(whole.values()))
+
+
+def _gates(blocks: Sequence[_Block], near: Floats) -> list[_Block]:
+    """Of each block as many ranks, those that are nearest to any outside; none where all of a block are as near."""
+    found = []
+    for block in blocks:
+        inside = np.isin(np.arange(len(near)), block)
+        away_us = (near[inside][:, ~inside].min(axis=1) + near[~inside][:, inside].min(axis=0)).tolist()
+        found.append([rank for rank, us in zip(block, away_us, strict=True) if us <= min(away_us) * (1 + _TIE)])
+    count = min(map(len, found))
+    return [tuple(gates[:count]) for gates in found] if count < len(blocks[0]) else []
+
+
+def _owned(levels: Sequence[_Groups], gates: frozenset[int]) -> list[Level]:
+    """The levels within blocks, what they add up owned by the gates in the end: before, by those who give it to them."""
+    owned: list[Level] = []
+    owners = gates
+    for groups in reversed(levels):
+        owned.insert(0, Level(groups, True, owners))
+        owners = frozenset(rank for group in groups if owners.intersection(group) for rank in group)
+    return owned
+
 
 def _turned(exchange: Exchange) -> tuple[Exchange, ...]:
-    """The exchange, and those that begin at each of its other levels; itself alone where some of these are none."""
+    """The exchange, and those that begin at each of its other levels; itself alone where some of these are none, or gates have it
+    all at one level.
+    """
+    if any(level.owners for level in exchange.levels):
+        return (exchange,)
     groups = [level.groups for level in exchange.levels]
     parted = sum(level.parted for level in exchange.levels)
     turns = [exchange]
@@ -105,12 +171,11 @@ def _primes(count: int) -> list[int]:
     return found
 
 
-def _levels(near: Floats, order: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
-    """The groups of each level, joining so many blocks at a time."""
+def _levels(blocks: Sequence[_Block], near: Floats, order: Sequence[int]) -> list[_Groups]:
+    """The groups of each level, joining so many of the blocks at a time."""
     ranks = len(near)
     tie = _TIE * float(near.max()) / ranks * np.abs(np.subtract.outer(np.arange(ranks), np.arange(ranks)))
     cost = np.maximum(near, near.T) + tie
-    blocks: list[_Block] = [(rank,) for rank in range(ranks)]
     levels = []
     for size in order:
         groups: list[tuple[int, ...]] = []
@@ -146,7 +211,7 @@ def _matched(rows: Sequence[_Block], block: _Block, cost: Floats) -> tuple[float
     return float(max(worst[place, column] for place, column in enumerate(columns))), row
 
 
-def _joined(levels: Sequence[tuple[tuple[int, ...], ...]], most: int) -> Iterator[list[tuple[tuple[int, ...], ...]]]:
+def _joined(levels: Sequence[_Groups], most: int) -> Iterator[list[_Groups]]:
     """The levels, with neighbours made one in every way that gives groups of no more than `most`."""
     for cuts in itertools.product((True, False), repeat=len(levels) - 1):
         runs = [[levels[0]]]
@@ -160,7 +225,7 @@ def _joined(levels: Sequence[tuple[tuple[int, ...], ...]], most: int) -> Iterato
             yield [groups for groups in made if groups is not None]
 
 
-def _in_order(levels: Sequence[tuple[tuple[int, ...], ...]]) -> list[tuple[tuple[int, ...], ...]]:
+def _in_order(levels: Sequence[_Groups]) -> list[_Groups]:
     """The members of all groups by the lowest of the ranks whose sum they hold, so that the same sums are added in one order."""
     held: dict[int, frozenset[int]] = {rank: frozenset((rank,)) for group in levels[0] for rank in group}
     ordered = []
@@ -170,7 +235,7 @@ def _in_order(levels: Sequence[tuple[tuple[int, ...], ...]]) -> list[tuple[tuple
     return ordered
 
 
-def _together(run: Sequence[tuple[tuple[int, ...], ...]]) -> tuple[tuple[int, ...], ...] | None:
+def _together(run: Sequence[_Groups]) -> _Groups | None:
     """The groups of several levels as one; None where they do not make up groups of one size."""
     size = 1
     whole: dict[int, frozenset[int]] = {rank: frozenset((rank,)) for group in run[0] for rank in group}

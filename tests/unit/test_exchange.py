@@ -43,7 +43,21 @@ def test_what_is_given() -> None:
     assert one.given(Phase(0, Kind.FINISHED), 4)[:2] == [Given(0, 1, range(0, 2)), Given(1, 0, range(2, 4))]
 
 
-def test_a_phase_waits_for_all_that_came_in_the_one_before_and_a_hop_for_the_hop_before() -> None:
+def test_who_owns_no_part_goes_on_with_nothing_and_is_given_it_all() -> None:
+    """Ranks 0 and 2 own what they and their neighbours add up."""
+    one = exchange(Level(PAIRS, True, frozenset({0, 2})), Level(ACROSS))
+    assert (one.name, one.parts) == ("exchange-2p1-2", 1)
+    assert one.given(Phase(0, Kind.PART), 1) == [Given(1, 0, range(1)), Given(3, 2, range(1))]
+    assert one.given(Phase(1, Kind.ALL), 1) == [Given(0, 2, range(1)), Given(2, 0, range(1))]
+    assert one.given(Phase(0, Kind.FINISHED), 1) == [Given(0, 1, range(1)), Given(2, 3, range(1))]
+    assert set(one.pairs) == {*permutations((0, 1)), *permutations((2, 3)), *permutations((0, 2))}
+    steps, hops = Slices((one,)).listed(1)
+    assert [(step.there.chunks, step.back.chunks) for step in steps[:2]] == [(range(0), range(1))] * 2
+    # What is finished waits for what came across, though nothing comes to it in between.
+    assert [hops[other].pair for hop in hops if hop.pair == (0, 1) for other in hop.waits] == [(1, 0), (2, 0)]
+
+
+def test_a_phase_waits_for_all_that_came_before_and_a_hop_for_the_hop_before() -> None:
     _, hops = Slices((exchange(Level(PAIRS), Level(ACROSS)),)).listed(1)
     assert len(hops) == 8
     assert [hop.waits for hop in hops[:4]] == [(), (), (), ()]
@@ -101,6 +115,8 @@ def test_what_cannot_be_shared_out_evenly_gives_another_more_at_every_turn() -> 
     ((Level(((0, 1), (2, 2))),), "in no group, or in two"),
     ((Level(((0, 1), (2, 3)), True), Level(((0, 3), (1, 2)))), "has different parts"),
     ((Level(((0, 1, 2), (3,))),), "is no 3 ranks"),
+    ((Level(PAIRS, True, frozenset({0})), Level(ACROSS)), "has 0 ranks that own parts, not 1"),
+    ((Level(PAIRS, True, frozenset({0, 3})), Level(ACROSS)), "has different parts"),
 ])  # fmt: skip
 def test_what_is_no_allreduce_is_told(levels: tuple[Level, ...], fault: str) -> None:
     with pytest.raises(CheckError, match=fault):

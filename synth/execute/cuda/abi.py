@@ -165,7 +165,10 @@ def header() -> str:
     lines += _enumeration("OP", [op.value for op in ReduceOp])
     lines += _enumeration("KIND", [kind.name for kind in WaitKind])
     lines += ["struct Params {", *(f"  long long {name};" for name in PARAMS), "};"]
-    lines += [f"enum {{ FLAG_BYTES = {FLAG_BYTES}, LINE_WORDS = {LINE_WORDS}, LINE_BYTES = {8 * LINE_WORDS + 8} }};", ""]
+    lines += [
+        f"enum {{ FLAG_BYTES = {FLAG_BYTES}, LINE_WORDS = {LINE_WORDS}, LINE_BYTES = {8 * LINE_WORDS + 8} }};",
+        "",
+    ]
     return "\n".join(lines)
 
 

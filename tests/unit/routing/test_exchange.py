@@ -52,6 +52,29 @@ def test_boxes_are_crossed_once_and_the_gpus_of_a_place_meet() -> None:
     }
 
 
+def test_gates_own_what_their_boxes_add_up_and_give_it_to_each_other() -> None:
+    """Of each box of four GPUs 0 and 1 have NICs: one of them or both own what all four add up."""
+    found = exchanges(graphs.two_boxes(graphs.star(4), (0, 1)))
+    inside, across = found["exchange-4p2-2"].levels
+    assert inside.owners == {0, 1, 4, 5}
+    assert {(0, 4), (1, 5)} <= set(across.groups)
+    assert found["exchange-4p1-2"].levels[0].owners == {0, 4}
+    assert {pair for pair in found["exchange-4p1-2"].routes if pair[0] < 4 <= pair[1]} == {(0, 4)}
+
+
+def test_gates_may_be_given_what_others_have_added() -> None:
+    """GPU 0 of each box of 2x2 has a NIC: one of the two that are added up first gives it the sum."""
+    exchange = exchanges(graphs.two_boxes(graphs.mesh(2, 2), (0,)))["exchange-2p1-2p1-2"]
+    first, second, _ = exchange.levels
+    assert second.owners == {0, 4}
+    assert first.owners == {rank for group in second.groups if {0, 4} & {*group} for rank in group}
+
+
+def test_ranks_that_are_as_near_to_all_others_are_no_gates() -> None:
+    for topology in (graphs.full(8), graphs.star(6), graphs.two_boxes(graphs.star(4), range(4))):
+        assert all(level.owners is None for each in exchanges(topology).values() for level in each.levels)
+
+
 def test_a_torus_has_its_rows_and_columns() -> None:
     rows, columns = exchanges(load_topology("torus-3x3"))["exchange-3-3"].levels
     assert {frozenset(group) for group in (*rows.groups, *columns.groups)} == {
