@@ -92,10 +92,15 @@ class Exchange:
         )
         return "-".join([EXCHANGE, *parted])
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """What the vector's chunks have to be a multiple of."""
-        return prod(level.shares for level in self.levels)
+        return prod(self._shares)
+
+    @cached_property
+    def _shares(self) -> tuple[int, ...]:
+        """Parts that a group makes of what it holds, by level."""
+        return tuple(level.shares for level in self.levels)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -127,15 +132,12 @@ class Exchange:
         shared out evenly, `turn` says who gets more.
         """
         start, stop = 0, chunks
-        for above, places in zip(self.levels[:level], self._places, strict=False):
+        for above, places, shares in zip(self.levels[:level], self._places, self._shares, strict=False):
             if not above.parted:
                 continue
             if rank not in places:
                 return range(start, start)
-            cuts = [
-                ((stop - start) * place + turn % above.shares) // above.shares
-                for place in (places[rank], places[rank] + 1)
-            ]
+            cuts = [((stop - start) * place + turn % shares) // shares for place in (places[rank], places[rank] + 1)]
             start, stop = start + cuts[0], start + cuts[1]
         return range(start, stop)
 
@@ -164,10 +166,10 @@ class Exchange:
                     return f"group {group} of level {number} is no {level.size} ranks"
                 if len({self.span(rank, number, self.parts) for rank in group}) > 1:
                     return f"group {group} of level {number} has different parts"
-                if self.span(group[0], number, self.parts) and level.owners is not None:
-                    owned = len(level.owners.intersection(group))
-                    if level.parted and owned != level.shares:
-                        return f"group {group} of level {number} has {owned} ranks that own parts, not {level.shares}"
+                if level.owners is not None and self.span(group[0], number, self.parts):
+                    owned, shares = len(level.owners.intersection(group)), self._shares[number]
+                    if owned != shares:
+                        return f"group {group} of level {number} has {owned} ranks that own parts, not {shares}"
                 total = sum(held[rank] for rank in group)
                 if total.bit_count() != sum(held[rank].bit_count() for rank in group):
                     return f"group {group} of level {number} adds something twice"

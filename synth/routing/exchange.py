@@ -2,7 +2,7 @@
 
 Blocks of ranks are joined, a prime number of them at a time, until one is left: those whose ranks can be matched over the nearest
 ways. The matched ranks are the groups of that level. Neighbouring levels whose groups make up larger ones may be one level. Where
-some ranks of a block are nearer to what is outside, these gates may own all that the block adds up.
+some ranks of a block are nearer to all that is outside, these gates may own all that the block adds up.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def _blocks(levels: Sequence[_Groups]) -> list[_Block]:
 
 
 def _gates(blocks: Sequence[_Block], near: Floats) -> list[_Block]:
-    """Of each block as many ranks, those that are nearest to any outside; none where all of a block are as near."""
+    """Of each block as many ranks, those that are nearest to all outside; none where all of a block are as near."""
     found = []
     for block in blocks:
         inside = np.isin(np.arange(len(near)), block)
-        away_us = (near[inside][:, ~inside].min(axis=1) + near[~inside][:, inside].min(axis=0)).tolist()
+        away_us = (near[inside][:, ~inside].mean(axis=1) + near[~inside][:, inside].mean(axis=0)).tolist()
         found.append([rank for rank, us in zip(block, away_us, strict=True) if us <= min(away_us) * (1 + _TIE)])
     count = min(map(len, found))
     return [tuple(gates[:count]) for gates in found] if count < len(blocks[0]) else []
