@@ -239,6 +239,11 @@ class Slices:
         return replace(self, count=-(-count // turns) * turns)
 
     @property
+    def has_gates(self) -> bool:
+        """Whether at some level some own all that others give them."""
+        return any(level.owners is not None for level in self.exchanges[0].levels)
+
+    @property
     def peers(self) -> Counter[int]:
         """With how many others each rank exchanges."""
         return Counter(src for src, _ in self.routes)

@@ -75,6 +75,8 @@ _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 64
 #: Where schedules decide, so many exchanges are tried in few slices and in many, each of which takes a threadblock up to four steps.
 _EXCHANGES_CUT = 4
+#: And of those that cross from box to box between gates, beside them.
+_EXCHANGES_WITH_GATES = 2
 _FEW_SLICES = 8
 _MOST_SLICES = 32
 _STEPS_OF_A_SLICE = 4
@@ -344,16 +346,19 @@ class Plan:
         exchanges = self.exchanges(size)
         cuts = {name: count for name, each in exchanges.items() if (count := _coarsest(each, counts))}
         fitting = [exchanges[name] for name in cuts]
-        whole = [each for each in fitting if each.count == 1]
+        whole = [each for each in fitting if each.count == 1 and not each.has_gates]
+        gated = [each for each in fitting if each.count == 1 and each.has_gates]
         turned = [each for each in fitting if each.count == len(each.exchanges) > 1]
         found = shortest(instance, whole, None, 1)
         if by_time:
             found = [*shortest(instance, whole, "LL", 2), *found, *shortest(instance, turned, "LL", 2)]
+            found += shortest(instance, gated, "LL", _EXCHANGES_WITH_GATES)
             if low_bytes < size:
                 smallest = instance.with_chunk_bytes(instance.collective.chunk_bytes(low_bytes))
-                found += shortest(smallest, whole, "LL", 1)
+                found += shortest(smallest, [*whole, *gated], "LL", 1)
         else:
             best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
+            best += shortest_in_slices(instance, gated, _EXCHANGES_WITH_GATES)
             found += [each.cut(count) for each in best for count in (1, *self._slices)]
         return [
             Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts

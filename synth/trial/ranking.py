@@ -25,6 +25,9 @@ _NOT_FAR_BEHIND = 1.15
 _MUCH_BETTER = 1.2
 #: From `FILLING_BYTES` on what LL128 takes is hardly ever less than this, times its estimate.
 _LEAST_OF_LL128 = 0.97
+#: And what is on as many threadblocks as there are no less than this, times what is estimated of it there: none of a thousand that
+#: were estimated at more than the best so far over this was better.
+_LEAST_OF_WIDE = 0.75
 #: Of what comes in rounds, what is alike in all boxes is taken if its rounds take no longer than this, times those of the best.
 _AS_FEW_ROUNDS = 1.01
 
@@ -136,12 +139,22 @@ class Ranking:
     def _fell_short(self, contender: Contender, size: int) -> bool:
         """Whether the estimate says for certain that something which was simulated at a size is better."""
         entry = self.evidence.entry(contender)
+        if self._is_wide(contender, size):
+            best_us = min(self.evidence.timed(size).values(), default=math.inf)
+            if entry.wide_us[size] * _LEAST_OF_WIDE > best_us:
+                return True
         if not self.evidence.request.by_time or self.evidence.is_known(contender):
             return False
         if size < FILLING_BYTES or entry.protocol != "LL128" or entry.candidate.in_rounds:
             return False
         best_us = min(self.evidence.timed(size).values(), default=math.inf)
         return self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
+
+    def _is_wide(self, contender: Contender, size: int) -> bool:
+        """Whether a contender is on as many threadblocks as there are, of which there is an estimate, and one size is asked for."""
+        entry, request = self.evidence.entry(contender), self.evidence.request
+        asked = request.by_time and request.single_size
+        return asked and size in entry.wide_us and contender.instances == entry.copies > (request.instances or 1)
 
     def _in_turns(self, ranked: Sequence[Contender], estimates_us: Mapping[Contender, float]) -> list[Contender]:
         """The first of every protocol, the second of every one, and so on; what has the same estimate as one before it comes last,
