@@ -3,10 +3,9 @@
 For every other member of its groups a rank has a threadblock that sends what it has and receives the other's into scratch, piece
 after piece and never more than the connection holds, so that two that send to each other never wait. Another one adds, in the order
 of the members, so that all ranks get the same bits; of two members the receive adds, as order does not matter then. Ranks on the way
-have a threadblock that passes on. What is finished goes to the output: by then all sends of the rank's own input are
-over, as each stands before a receive that was waited for or, to one that owns all parts, before the receive of what it has finished, so
-programs are right in place, too. All threadblocks do their parts of
-steps in one order, that in which steps come, so nothing waits in a circle.
+have a threadblock that passes on. What is finished goes to the output: by then all sends of the rank's own input are over, as each
+stands before a receive that was waited for (or, to one that owns all parts, before that of what it has finished), so programs are
+right in place, too. All threadblocks do their parts of steps in one order, that in which steps come, so nothing waits in a circle.
 """
 
 from __future__ import annotations
