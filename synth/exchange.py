@@ -117,7 +117,7 @@ class Exchange:
 
     @cached_property
     def _places(self) -> tuple[dict[int, int], ...]:
-        """By level the place of every rank among those of its group that own parts, whatever their number if all do."""
+        """By level the place of every rank that may own a part among those of its group."""
         return tuple(
             {
                 rank: place

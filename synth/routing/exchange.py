@@ -51,6 +51,7 @@ class ExchangeRouting:
         near = shortest_path(csgraph_from_dense(latencies_us, null_value=np.inf), method="D")
         singles: list[_Block] = [(rank,) for rank in range(ranks)]
         found: dict[str, Exchange] = {}
+        inner: set[tuple[_Groups, ...]] = set()
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
             for levels in map(_in_order, _joined(_levels(singles, near, order), self.most)):
                 pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
@@ -60,7 +61,9 @@ class ExchangeRouting:
                     exchange = Exchange(ranks, cut, routes)
                     if exchange.fault() is None:
                         found.setdefault(exchange.name, exchange)
-                for cut in self._gated(levels, near):
+                first = {tuple(levels[:number]) for number in range(1, len(levels))} - inner
+                inner |= first
+                for cut in itertools.chain.from_iterable(self._gated(each, near) for each in sorted(first, key=len)):
                     bare = Exchange(ranks, cut, {})
                     if bare.name not in found and bare.fault() is None:
                         ways = _routes(direct, latencies_us, near, bare.pairs)
@@ -69,27 +72,25 @@ class ExchangeRouting:
         turned = [Slices(turns, len(turns)) for exchange in found.values() if len(turns := _turned(exchange)) > 1]
         return sorted((*whole, *turned), key=lambda each: (len(each.exchanges[0].levels), each.count, each.name))
 
-    def _gated(self, levels: Sequence[_Groups], near: Floats) -> Iterator[tuple[Level, ...]]:
-        """The levels with the first ones' sums owned by gates, who exchange them with the gates of other blocks: by one of each
+    def _gated(self, inner: Sequence[_Groups], near: Floats) -> Iterator[tuple[Level, ...]]:
+        """All levels that begin with these, whose sums gates own, who exchange them with the gates of other blocks: by one of each
         block, and by all of them.
         """
-        for inner in range(1, len(levels)):
-            blocks = _blocks(levels[:inner])
-            gates = _gates(blocks, near)
-            for count in sorted({1, len(gates[0])}) if gates else ():
-                owners = [block[:count] for block in gates]
-                others = [tuple(sorted({*block}.difference(own))) for block, own in zip(blocks, owners, strict=True)]
-                order = _primes(len(blocks))
-                inside = _owned(levels[:inner], frozenset(itertools.chain.from_iterable(owners)))
-                outside = [
-                    tuple(sorted((*here, *there)))
-                    for here, there in zip(*(_levels(each, near, order) for each in (owners, others)), strict=True)
-                ]
-                for joined in _joined(outside, self.most):
-                    ordered = _in_order((*levels[:inner], *joined))[inner:]
-                    for parted in range(len(joined) + 1):
-                        across = (Level(groups, number < parted) for number, groups in enumerate(ordered))
-                        yield (*inside, *across)
+        blocks = _blocks(inner)
+        gates = _gates(blocks, near)
+        order = _primes(len(blocks))
+        for count in sorted({1, len(gates[0])}) if gates else ():
+            owners = [block[:count] for block in gates]
+            others = [tuple(sorted({*block}.difference(own))) for block, own in zip(blocks, owners, strict=True)]
+            inside = _owned(inner, frozenset(itertools.chain.from_iterable(owners)))
+            outside = [
+                tuple(sorted((*here, *there)))
+                for here, there in zip(*(_levels(each, near, order) for each in (owners, others)), strict=True)
+            ]
+            for joined in _joined(outside, self.most):
+                ordered = _in_order((*inner, *joined))[len(inner) :]
+                for parted in range(len(joined) + 1):
+                    yield (*inside, *(Level(groups, number < parted) for number, groups in enumerate(ordered)))
 
 
 def _blocks(levels: Sequence[_Groups]) -> list[_Block]:
