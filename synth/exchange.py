@@ -15,8 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
+from operator import or_
 from typing import NamedTuple
 
 from synth.errors import CheckError
@@ -174,8 +175,20 @@ class Exchange:
                 if total.bit_count() != sum(held[rank].bit_count() for rank in group):
                     return f"group {group} of level {number} adds something twice"
                 held |= dict.fromkeys(group, total)
+            if self._differ(held, number + 1):
+                return f"after level {number} ranks hold sums of one part that are different and share contributions"
         lacking = [rank for rank in ranks if held[rank] != (1 << self.num_ranks) - 1]
         return f"ranks {lacking} do not get every contribution" if lacking else None
+
+    def _differ(self, held: Mapping[int, int], level: int) -> bool:
+        """Whether ranks that hold one part before a level have sums of it that overlap and are not the same: then they would add the
+        same contributions in different orders, and not get the same bits.
+        """
+        sums: dict[range, set[int]] = defaultdict(set)
+        for rank, contributions in held.items():
+            if part := self.span(rank, level, self.parts):
+                sums[part].add(contributions)
+        return any(reduce(or_, found).bit_count() < sum(map(int.bit_count, found)) for found in sums.values())
 
     def check(self) -> None:
         """Raise CheckError where there is a fault."""

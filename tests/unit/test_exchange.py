@@ -123,6 +123,18 @@ def test_what_is_no_allreduce_is_told(levels: tuple[Level, ...], fault: str) -> 
         exchange(*levels).check()
 
 
+def test_sums_that_ranks_would_add_in_different_orders_are_told() -> None:
+    """Rank 0 would add ((0 + 2) + (5 + 7)) and ((1 + 3) + (4 + 6)), rank 2 other pairs of the same pairs."""
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
+    levels = (
+        Level(((0, 2), (1, 3), (4, 6), (5, 7))),
+        Level(((0, 7), (1, 6), (2, 4), (3, 5))),
+        Level(((0, 1), (2, 3), (4, 5), (7, 6))),
+    )
+    fault = Exchange(8, levels, {pair: (number,) for number, pair in enumerate(pairs)}).fault()
+    assert fault == "after level 1 ranks hold sums of one part that are different and share contributions"
+
+
 def test_what_is_one_has_no_fault() -> None:
     for parted in (False, True):
         exchange(Level(PAIRS, parted), Level(ACROSS, parted)).check()

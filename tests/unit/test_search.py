@@ -90,8 +90,7 @@ def test_no_time_left_still_gives_an_answer_and_says_so() -> None:
     scored, notes, _ = searched(job)
     solved = {entry.candidate for entry in scored}
     # One is waited for; what other processes have ready by then is taken, too.
-    assert 1 <= len(solved) <= 1 + job.jobs
-    assert len(solved) < len(Plan(job, find_paths(job.topology)).candidates())
+    assert 1 <= len(solved) < len(Plan(job, find_paths(job.topology)).candidates())
     assert len({(entry.candidate, entry.protocol) for entry in scored}) == len(scored)
     assert set().union(*(entry.times_us for entry in scored)) == {KB << k for k in range(21)}
     assert any("--time-limit" in note for note in notes)
