@@ -139,15 +139,13 @@ class Ranking:
     def _fell_short(self, contender: Contender, size: int) -> bool:
         """Whether the estimate says for certain that something which was simulated at a size is better."""
         entry = self.evidence.entry(contender)
-        if self._is_wide(contender, size):
-            best_us = min(self.evidence.timed(size).values(), default=math.inf)
-            if entry.wide_us[size] * _LEAST_OF_WIDE > best_us:
-                return True
+        best_us = min(self.evidence.timed(size).values(), default=math.inf)
+        if self._is_wide(contender, size) and entry.wide_us[size] * _LEAST_OF_WIDE > best_us:
+            return True
         if not self.evidence.request.by_time or self.evidence.is_known(contender):
             return False
         if size < FILLING_BYTES or entry.protocol != "LL128" or entry.candidate.in_rounds:
             return False
-        best_us = min(self.evidence.timed(size).values(), default=math.inf)
         return self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
 
     def _is_wide(self, contender: Contender, size: int) -> bool:
