@@ -44,9 +44,14 @@ class Level(NamedTuple):
     @property
     def shares(self) -> int:
         """Parts that a group makes of what it holds."""
-        if self.owners is None or not self.parted:
-            return self.size if self.parted else 1
-        return max(len(self.owners.intersection(group)) for group in self.groups)
+        if not self.parted:
+            return 1
+        return self.size if self.owners is None else max(len(self.owners.intersection(group)) for group in self.groups)
+
+    @property
+    def name(self) -> str:
+        """`4`, or `4p` if it is parted, among two of the four `4p2`."""
+        return f"{self.size}{'p' * self.parted}{'' if self.owners is None else self.shares}"
 
 
 class Kind(Enum):
@@ -84,14 +89,13 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """`exchange-4p-2`: groups of four, whose members part the vector, then of two; `exchange-8p1-2`: one of eight owns it
-        all."""
-        parted = (
-            f"{level.size}{'p' * level.parted}"
-            + (f"{level.shares}" if level.shares < level.size and level.parted else "")
-            for level in self.levels
-        )
-        return "-".join([EXCHANGE, *parted])
+        """`exchange-4p-2`: groups of four, whose members part the vector, then of two."""
+        return "-".join([EXCHANGE, *(level.name for level in self.levels)])
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether at some level some own all that others give them."""
+        return any(level.owners is not None for level in self.levels)
 
     @cached_property
     def parts(self) -> int:
@@ -254,7 +258,7 @@ class Slices:
     @property
     def has_gates(self) -> bool:
         """Whether at some level some own all that others give them."""
-        return any(level.owners is not None for level in self.exchanges[0].levels)
+        return self.exchanges[0].has_gates
 
     @property
     def peers(self) -> Counter[int]:

@@ -75,11 +75,11 @@ _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 64
 #: Where schedules decide, so many exchanges are tried in few slices and in many, each of which takes a threadblock up to four steps.
 _EXCHANGES_CUT = 4
-#: And of those that cross from box to box between gates, beside them.
-_EXCHANGES_WITH_GATES = 2
 _FEW_SLICES = 8
 _MOST_SLICES = 32
 _STEPS_OF_A_SLICE = 4
+#: Exchanges that cross from box to box between gates alone, beside the others.
+_EXCHANGES_WITH_GATES = 2
 #: Cuts that are tried with sums in the middle of the machine.
 _CENTRAL_CUTS = 2
 #: Of others' algorithms those whose messages hold many chunks.

@@ -130,7 +130,7 @@ def _turned(exchange: Exchange) -> tuple[Exchange, ...]:
     """The exchange, and those that begin at each of its other levels; itself alone where some of these are none, or gates have it
     all at one level.
     """
-    if Slices((exchange,)).has_gates:
+    if exchange.has_gates:
         return (exchange,)
     groups = [level.groups for level in exchange.levels]
     parted = sum(level.parted for level in exchange.levels)

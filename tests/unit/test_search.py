@@ -85,12 +85,15 @@ def test_a_protocol_asked_for_is_the_only_one() -> None:
     assert all(64 * MB in entry.times_us for entry in scored)
 
 
-def test_no_time_left_still_gives_an_answer_and_says_so() -> None:
+@pytest.mark.parametrize("forks", [True, False])
+def test_no_time_left_still_gives_an_answer_and_says_so(forks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.workers._CAN_FORK", forks)
     job = request(ring(4), "allgather", KB, 1024 * MB, time_limit_s=0.0)
     scored, notes, _ = searched(job)
     solved = {entry.candidate for entry in scored}
-    # One is waited for; what other processes have ready by then is taken, too.
+    # One is waited for; what another process has ready by then, which nothing bounds on a busy machine, is taken, too.
     assert 1 <= len(solved) < len(Plan(job, find_paths(job.topology)).candidates())
+    assert forks or len(solved) == 1
     assert len({(entry.candidate, entry.protocol) for entry in scored}) == len(scored)
     assert set().union(*(entry.times_us for entry in scored)) == {KB << k for k in range(21)}
     assert any("--time-limit" in note for note in notes)

@@ -45,6 +45,7 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 FLAG_BYTES = 128
 #: Data words (of 8 bytes) of an LL128 line; the sixteenth is its flag.
 LINE_WORDS = 15
+LINE_BYTES = 8 * (LINE_WORDS + 1)
 
 
 class DataType(StrEnum):
@@ -165,10 +166,8 @@ def header() -> str:
     lines += _enumeration("OP", [op.value for op in ReduceOp])
     lines += _enumeration("KIND", [kind.name for kind in WaitKind])
     lines += ["struct Params {", *(f"  long long {name};" for name in PARAMS), "};"]
-    lines += [
-        f"enum {{ FLAG_BYTES = {FLAG_BYTES}, LINE_WORDS = {LINE_WORDS}, LINE_BYTES = {8 * LINE_WORDS + 8} }};",
-        "",
-    ]
+    sizes = {"FLAG_BYTES": FLAG_BYTES, "LINE_WORDS": LINE_WORDS, "LINE_BYTES": LINE_BYTES}
+    lines += [f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};", ""]
     return "\n".join(lines)
 
 

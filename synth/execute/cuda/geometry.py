@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from synth.constants import Constants
 from synth.errors import InputError
-from synth.execute.cuda.abi import FLAG_BYTES, LINE_WORDS
+from synth.execute.cuda.abi import FLAG_BYTES, LINE_BYTES, LINE_WORDS
 from synth.execute.cuda.plan import MAX_COUNT, Plan
 
-_WORD, _PACK, _LINE = 8, 16, 128
+_WORD, _PACK = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Geometry:
         words = self.tile_bytes // _WORD + MAX_COUNT
         if self.protocol == "LL":
             return _rounded(words * _PACK)
-        return _rounded(-(-words // LINE_WORDS) * _LINE)
+        return _rounded(-(-words // LINE_WORDS) * LINE_BYTES)
 
     @property
     def smallest_slice(self) -> int:
@@ -97,4 +97,4 @@ def _take(used: list[int], rank: int, size_bytes: int) -> int:
 
 
 def _rounded(size_bytes: int) -> int:
-    return -(-size_bytes // _LINE) * _LINE
+    return -(-size_bytes // LINE_BYTES) * LINE_BYTES
