@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,24 +61,38 @@ class _Tables:
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     """The destination of a demand with just one, else -1."""
+    single: Bools
+    """Whether it has just one."""
     distance_us: Floats
-    latency_us: Floats
+    latency_us: list[float]
     busy_us: list[tuple[float, ...]]
     paths_on: list[NDArray[np.int64]]
     has_relays: list[bool]
     """By rank whether it may pass on what it does not want."""
     _useful: dict[tuple[int, int], Bools] = field(default_factory=dict)
+    _to_go_us: dict[tuple[int, int], Floats] = field(default_factory=dict)
 
-    def target_from(self, dst: int) -> NDArray[np.int64]:
-        """The destination of every demand, `dst` itself of those with several."""
-        return np.where(self.target >= 0, self.target, dst)
+    @cached_property
+    def any_single(self) -> bool:
+        """Whether some demand has one destination."""
+        return bool(self.single.any())
+
+    @cached_property
+    def all_single(self) -> bool:
+        """Whether all have."""
+        return bool(self.single.all())
+
+    def to_go_us(self, rank: int, dst: int) -> Floats:
+        """How far it is from a rank to every demand's destination, to `dst` for those with several."""
+        if (rank, dst) not in self._to_go_us:
+            self._to_go_us[rank, dst] = self.distance_us[rank, np.where(self.single, self.target, dst)]
+        return self._to_go_us[rank, dst]
 
     def useful(self, src: int, dst: int) -> Bools:
         """The demands that a path from `src` to `dst` helps: those that end there, or come nearer to their one destination."""
         if (src, dst) not in self._useful:
-            target = self.target_from(dst)
-            closer = self.distance_us[dst, target] < self.distance_us[src, target] - _SAME_MOMENT_US
-            self._useful[src, dst] = np.where(self.target >= 0, closer, self.wanted[:, dst])
+            closer = self.to_go_us(dst, dst) < self.to_go_us(src, dst) - _SAME_MOMENT_US
+            self._useful[src, dst] = np.where(self.single, closer, self.wanted[:, dst])
         return self._useful[src, dst]
 
     @classmethod
@@ -87,7 +102,7 @@ class _Tables:
         for row, demand in enumerate(instance.demands):
             wanted[row, sorted(demand.dests)] = True
         target = np.array([min(d.dests) if len(d.dests) == 1 else -1 for d in instance.demands], dtype=np.int64)
-        latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
+        latency = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
         paths_on: list[list[int]] = [[] for _ in instance.topology.links]
         for path in instance.paths:
             for link in path.links:
@@ -100,7 +115,8 @@ class _Tables:
             passing=passing,
             source=source,
             target=target,
-            distance_us=distances(ranks, instance.paths, latency.tolist()),
+            single=target >= 0,
+            distance_us=distances(ranks, instance.paths, latency),
             latency_us=latency,
             busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],
             paths_on=[np.array(paths, dtype=np.int64) for paths in paths_on],
@@ -116,7 +132,8 @@ class _Run:
         self.tables = tables
         self.patience = patience
         rows, ranks = tables.wanted.shape
-        self.noise: Floats = rng.random((rows, ranks))
+        #: By rank and demand, what decides between equals.
+        self.noise: Floats = np.ascontiguousarray(0.5 * rng.random((rows, ranks)).T)
         self.rng = rng
         #: By rank what it has, and what nobody has sent there.
         self.has: Bools = np.zeros((ranks, rows), dtype=np.bool_)
@@ -125,7 +142,8 @@ class _Run:
         #: When a rank has a chunk or is known to get it; infinite while nobody has sent it there.
         self.at_us: Floats = np.full((rows, ranks), np.inf)
         self.at_us[np.arange(rows), tables.source] = 0.0
-        self.single: Bools = tables.target >= 0
+        #: By demand how many ranks have its chunk or are known to get it.
+        self.holders: Floats = np.ones(rows)
         self.missing = int(tables.wanted.sum())
         #: By path when all its links are free.
         self.free_us: Floats = np.zeros(len(instance.paths))
@@ -173,11 +191,12 @@ class _Run:
             sharing = self.tables.paths_on[link]
             self.free_us[sharing] = np.maximum(self.free_us[sharing], now + busy_us)
             heapq.heappush(self.events, (now + busy_us, -1, link))
-        arrive = now + float(self.tables.latency_us[index])
+        arrive = now + self.tables.latency_us[index]
         heapq.heappush(self.events, (arrive, row, path.dst))
         self.at_us[row, path.dst] = arrive
+        self.holders[row] += 1
         self.unsent[path.dst, row] = False
-        if self.single[row]:
+        if self.tables.single[row]:
             # A chunk with one destination moves: nobody else sends it on.
             self.has[path.src, row] = False
         self.missing -= int(self.tables.wanted[row, path.dst])
@@ -189,25 +208,29 @@ class _Run:
         tables = self.tables
         open_rows = self.has[src] & self.unsent[dst]
         helped = open_rows & tables.useful(src, dst)
-        relayed = open_rows & tables.passing[:, dst] if tables.has_relays[dst] else np.zeros(0, dtype=np.bool_)
-        relays = bool(relayed.any())
-        if relays:
+        relayed = open_rows & tables.passing[:, dst] if tables.has_relays[dst] else None
+        if relayed is not None and relayed.any():
             helped[relayed] = self._nearer(np.flatnonzero(relayed), dst)
         rows = helped.nonzero()[0]
+        if len(rows) and np.isfinite(self.patience):
+            rows = rows[self._worth(rows, src, dst, tables.latency_us[path], now)]
         if len(rows) == 0:
             return None
-        latency = float(tables.latency_us[path])
-        if np.isfinite(self.patience):
-            rows = rows[self._worth(rows, src, dst, latency, now)]
-            if len(rows) == 0:
-                return None
-        rarity = np.isfinite(self.at_us[rows]).sum(axis=1)
-        to_go = tables.distance_us[dst, tables.target_from(dst)[rows]]
-        if relays:
+        score = self._score(rows, dst, relayed) + self.noise[dst, rows]
+        return int(rows[score.argmin()])
+
+    def _score(self, rows: NDArray[np.int64], dst: int, relayed: Bools | None) -> Floats:
+        """What the demand that a path to `dst` carries next has the least of."""
+        tables = self.tables
+        if tables.all_single:
+            return -tables.to_go_us(dst, dst)[rows]
+        rarity = self.holders[rows]
+        if relayed is not None:
             # What a relay gets may serve nobody in the end: what somebody wants goes first.
             rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)
-        score = np.where(self.single[rows], -to_go, rarity) + 0.5 * self.noise[rows, dst]
-        return int(rows[np.argmin(score)])
+        if tables.any_single:
+            rarity = np.where(tables.single[rows], -tables.to_go_us(dst, dst)[rows], rarity)
+        return rarity
 
     def _nearer(self, rows: NDArray[np.int64], dst: int) -> Bools:
         """Whether a rank that does not want the chunk is nearer to one that does, and has not been sent it, than all that have."""
@@ -221,14 +244,14 @@ class _Run:
     def _worth(self, rows: NDArray[np.int64], src: int, dst: int, latency: float, now: float) -> Bools:
         """Whether no other way brings the chunk much sooner: from another holder, or from here over other ranks."""
         tables = self.tables
-        others = np.maximum(self.at_us[rows], now) + tables.distance_us[:, dst]
-        others[:, src] = np.inf
-        best = others.min(axis=1) - now
-        target = tables.target[rows]
-        direct = latency + tables.distance_us[dst, np.where(target >= 0, target, dst)]
-        alone = tables.distance_us[src, np.where(target >= 0, target, dst)]
-        limit = np.where(target >= 0, alone, best)
-        worth: Bools = direct <= self.patience * limit + _SAME_MOMENT_US
+        direct_us = latency + tables.to_go_us(dst, dst)[rows]
+        limit_us = tables.to_go_us(src, dst)[rows]
+        if not tables.all_single:
+            others_us = np.maximum(self.at_us[rows], now) + tables.distance_us[:, dst]
+            others_us[:, src] = np.inf
+            best_us = others_us.min(axis=1) - now
+            limit_us = np.where(tables.single[rows], limit_us, best_us) if tables.any_single else best_us
+        worth: Bools = direct_us <= self.patience * limit_us + _SAME_MOMENT_US
         return worth
 
 
