@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from synth.boxes import Boxes
-from synth.collective import SHARED, Collective, CollectiveName
+from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.constants import Constants
 from synth.exchange import EXCHANGE
 from synth.instance import Instance
@@ -69,6 +70,10 @@ _MANY_BOXES = 8
 _FEWEST_CUTS = 4
 #: And so many of the finest that are worth their transfers, for packings; one less for many ranks, whose orders take long.
 _FINEST_CUTS = 3
+#: Chunks of a rank's share in a list for an interpreter at most.
+_FINEST_LISTED = 64
+#: Transfers that are solved in a tenth of a second.
+_FEW_TRANSFERS = 1_000
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
 #: Where schedules are all that counts and nothing coarser is near the limit, it still gains something by so many times less.
@@ -217,16 +222,14 @@ def lean_candidates(
     if buffer_bytes > CONNECTION_BOUND_BYTES:
         return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single, inside=inside)
     packed = "flow" if direct(instance.collective) else "trees"
-    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = _coarse(instance, counts, buffer_bytes)
+    finest, *others = _listed_cuts(instance, counts, buffer_bytes, coarse, single=single)
     tried: list[tuple[str, int, str | None]] = [
         (packed, finest, VIEW),
         ("greedy", coarse, VIEW),
         (packed, coarse, VIEW),
+        *((packed, count, VIEW) for count in others),
     ]
-    if single:
-        halves = [count for count in counts if 2 * count == finest and count > coarse]
-        tried += [(packed, count, VIEW) for count in halves]
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         each = [count for count in counts if count >= instance.num_ranks][:1]
         tried.append(("greedy", counts[0], None))
@@ -234,28 +237,76 @@ def lean_candidates(
             tried += [("greedy", count, VIEW) for count in each]
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
-    if buffer_bytes > LATENCY_BOUND_BYTES and _small(instance, packed, finest):
-        # What is made for fewer bytes takes latency for as important as it is to Simple, whose hops take several times the links'.
-        chosen.append(Candidate(packed, finest, max(1, buffer_bytes // _BEYOND)))
-    if single and buffer_bytes <= _LARGEST_LOOKED_BEYOND:
-        # What is made for more bytes keeps links busier, which LL, with less latency than what candidates are made for, can use.
-        chosen += [
-            replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
-        ]
-    if single and buffer_bytes <= _LARGEST_COARSER:
-        chosen += _coarser(instance, counts, buffer_bytes)
-    between = not single and LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES
+    if buffer_bytes > LATENCY_BOUND_BYTES:
+        chosen += _made_for_less(instance, counts, buffer_bytes, single=single)
+    if single:
+        return _for_one_size(instance, counts, buffer_bytes, chosen)
+    between = LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES
     if between and instance.collective.name is CollectiveName.ALLREDUCE:
         # A range has hardly a size to solve at between this and the smallest, and an allreduce twice as many steps to save.
         chosen += _coarser(instance, counts, buffer_bytes // _BEYOND)
     return chosen
 
 
+def _for_one_size(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, chosen: Sequence[Candidate]
+) -> list[Candidate]:
+    """What is `chosen` for every size with what is tried beside it where one is all that is asked for, and without what is hardly
+    ever the best then.
+    """
+    coarse = _coarse(instance, counts, buffer_bytes)
+    beyond: list[Candidate] = []
+    if buffer_bytes <= _LARGEST_LOOKED_BEYOND:
+        # What is made for more bytes keeps links busier, which LL, with less latency than what candidates are made for, can use.
+        beyond = [
+            replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
+        ]
+    few = _coarser(instance, counts, buffer_bytes) if buffer_bytes <= _LARGEST_COARSER else []
+    between = bool(beyond and few) and buffer_bytes >= LATENCY_BOUND_BYTES
+    late = buffer_bytes > _PACED_BEYOND_BYTES and instance.num_ranks >= _FEW_RANKS
+    if (between or late) and instance.collective.name in _HIERARCHICAL:
+        # Of sums and copies coarser cuts, and what is made for more bytes, take less in between; of large buffers packings.
+        chosen = [each for each in chosen if each != Candidate("greedy", coarse, buffer_bytes, VIEW)]
+    return [*chosen, *beyond, *few]
+
+
+def _listed_cuts(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, coarse: int, *, single: bool
+) -> list[int]:
+    """The finest cut that is worth it in a list for an interpreter, and for one size, where it is finer than the `coarse` one, one
+    half as fine. Ranks' shares of more chunks hardly ever gain by them there.
+    """
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    if not single:
+        return [finest]
+    if instance.collective.name in SHARED & _HIERARCHICAL and finest > _FINEST_LISTED:
+        return [max((count for count in counts if count <= _FINEST_LISTED), default=finest)]
+    return [finest, *(count for count in counts if 2 * count == finest and count > coarse)]
+
+
+def _made_for_less(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool) -> list[Candidate]:
+    """The finest packing that is worth it made for fewer bytes, which takes latency for as important as it is to Simple, whose hops
+    take several times the links'. For one size that is no small one, where ways of few ranks meet in a link alone, or where it is
+    little work: over links of their own, and for many ranks, others are the faster, unless all is one rank's.
+    """
+    packed = "flow" if direct(instance.collective) else "trees"
+    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    quick = transfers_of(with_count(instance.collective, finest)) <= _FEW_TRANSFERS
+    crowded = instance.num_ranks < _FEW_RANKS and is_crowded(instance.paths)
+    rooted = instance.collective.name in ROOTED
+    if single and buffer_bytes > _LARGEST_COARSER and not (quick or crowded or rooted):
+        return []
+    if not _small(instance, packed, finest):
+        return []
+    return [Candidate(packed, finest, max(1, buffer_bytes // _BEYOND))]
+
+
 def few_long_messages(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """The greedy for an interpreter: messages that are worth their step, and coarser cuts."""
+    """The greedy for an interpreter: messages that are worth their step, where that is not many, and coarser cuts."""
     coarse = Candidate("greedy", _coarse(instance, counts, buffer_bytes), buffer_bytes, VIEW)
     coarser = _coarser(instance, counts, buffer_bytes)
-    return [coarse, *coarser] if _small(instance, coarse.strategy, coarse.count) else coarser
+    many = bool(coarser) and buffer_bytes >= LATENCY_BOUND_BYTES
+    return coarser if many or not _small(instance, coarse.strategy, coarse.count) else [coarse, *coarser]
 
 
 def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
@@ -276,9 +327,10 @@ def _large_candidates(
     instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool, boxes: bool, inside: bool
 ) -> list[Candidate]:
     """What to solve where bandwidth is all that counts: packings cut as finely as is worth it, in rounds (for one size) and in a
-    list, and for links alone; a cut finer still where chunks are long, since sums are made tile after tile, else one half as fine,
-    whose threadblocks have fewer steps; and the coarsest that gives every rank a piece, whose tiles overlap without a schedule. For
-    one size the coarser ones over equal links alone, and ranks' shares over unequal ones in pieces.
+    list, and for links alone (for one size where ways of several ranks meet in one, or all is one rank's); a cut finer still where
+    chunks are long, since sums are made tile after tile, else one half as fine, whose threadblocks have fewer steps; and the
+    coarsest that gives every rank a piece, whose tiles overlap without a schedule. For one size the coarser ones over equal links
+    alone, and ranks' shares over unequal ones in pieces.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
@@ -307,7 +359,9 @@ def _large_candidates(
         most = _most_read(instance, counts, buffer_bytes)
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
-    first = [replace(fine, count=finest), listed[0], alone]
+    first = [replace(fine, count=finest), listed[0]]
+    if instance.collective.name in ROOTED or is_crowded(instance.paths):
+        first.append(alone)
     first = [*pieces, *first] if instance.collective.combining else [*first, *pieces]
     return list(dict.fromkeys([*first, *most, fine, *listed[1:]]))
 
@@ -360,6 +414,17 @@ def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]
 def is_uneven(paths: Iterable[Path]) -> bool:
     """Whether some of the paths are wider than others."""
     return len({path.GBps for path in paths}) > 1
+
+
+def is_crowded(paths: Iterable[Path]) -> bool:
+    """Whether some link is on paths from several ranks to several: no port of one, but what others' ways meet in."""
+    ends: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for path in paths:
+        for link in path.links:
+            sources, destinations = ends[link]
+            sources.add(path.src)
+            destinations.add(path.dst)
+    return any(len(sources) > 1 and len(destinations) > 1 for sources, destinations in ends.values())
 
 
 def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[int]:

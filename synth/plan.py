@@ -84,6 +84,8 @@ _EXCHANGES_WITH_GATES = 2
 _CENTRAL_CUTS = 2
 #: Of others' algorithms those whose messages hold many chunks.
 _RINGS = frozenset({"ring"})
+#: Where times decide, one message for every rank's share has been the best for buffers up to this.
+_LARGEST_MILP = 4 << 20
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
 
@@ -243,11 +245,15 @@ class Plan:
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
         plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
-        if size == sizes[-1]:
-            plan += self._joint(instance, low, size)
+        joint = self._joint(instance, low, size) if size == sizes[-1] else []
+        if joint and self.ends and size <= CONNECTION_BOUND_BYTES:
+            # Equal shares lose to free roots there however finely they are cut, and finer cuts take long.
+            coarsest = min((each.count for each in plan if each.strategy == "trees"), default=0)
+            plan = [each for each in plan if each.strategy != "trees" or each.count == coarsest]
+        plan += joint
         most = AUTO_MILP_BINARIES if request.thorough else LEAN_MILP_BINARIES
         # Where bandwidth alone counts, a coarse cut is far from the limit, however well it is routed.
-        coarse = size <= CONNECTION_BOUND_BYTES or request.thorough or not request.by_time
+        coarse = size <= _LARGEST_MILP or request.thorough or not request.by_time
         if request.strategy == "auto" and coarse and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan

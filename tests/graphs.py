@@ -72,6 +72,15 @@ def star(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology
     return Topology(f"star{count}", (*gpus(count), Device("switch", DeviceKind.NVSWITCH)), tuple(links))
 
 
+def two_switches(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:
+    """GPUs on two PCIe switches, half of them on either, which one link joins."""
+    switches = [Device(f"switch{half}", DeviceKind.PCIE_SWITCH) for half in range(2)]
+    links = both_ways("switch0", "switch1", GBps, alpha_us)
+    for rank in range(count):
+        links += both_ways(f"gpu{rank}", f"switch{2 * rank // count}", GBps, alpha_us)
+    return Topology(f"switches{count}", (*gpus(count), *switches), tuple(links))
+
+
 def dgx1(GBps: float = 22.0, alpha_us: float = 0.7) -> Topology:
     """The NVLink mesh of a DGX-1V: 8 GPUs, 6 lanes each; the lanes of a pair are one link of their sum."""
     links = [link for a, b, lanes in DGX1_NVLINK for link in both_ways(f"gpu{a}", f"gpu{b}", lanes * GBps, alpha_us)]
