@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from synth.errors import CheckError
 from synth.instance import Instance
 from synth.ir import Routing, Schedule, Send, Transfer
-from synth.paths import distances
+from synth.paths import Path, distances
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 _SAME_MOMENT_US = 1e-9
 
@@ -53,23 +54,20 @@ class GreedyRouting:
 
 @dataclass(frozen=True)
 class _Tables:
-    """What every run needs and no run changes. Rows of the arrays are demands, columns ranks."""
+    """What every run needs and no run changes. Rows of the arrays are demands, columns ranks; sets of demands are bit sets."""
 
     wanted: Bools
-    passing: Bools
-    """Ranks that do not want a chunk of several destinations, but may get it to pass it on."""
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
+    passing: list[int]
+    """By rank the chunks of several destinations that it does not want, but may get to pass them on."""
+    source: Ints
+    target: Ints
     """The destination of a demand with just one, else -1."""
     single: Bools
     """Whether it has just one."""
     distance_us: Floats
     latency_us: list[float]
     busy_us: list[tuple[float, ...]]
-    paths_on: list[NDArray[np.int64]]
-    has_relays: list[bool]
-    """By rank whether it may pass on what it does not want."""
-    _useful: dict[tuple[int, int], Bools] = field(default_factory=dict)
+    paths_on: list[Ints]
     _to_go_us: dict[tuple[int, int], Floats] = field(default_factory=dict)
 
     @cached_property
@@ -90,10 +88,14 @@ class _Tables:
 
     def useful(self, src: int, dst: int) -> Bools:
         """The demands that a path from `src` to `dst` helps: those that end there, or come nearer to their one destination."""
-        if (src, dst) not in self._useful:
-            closer = self.to_go_us(dst, dst) < self.to_go_us(src, dst) - _SAME_MOMENT_US
-            self._useful[src, dst] = np.where(self.single, closer, self.wanted[:, dst])
-        return self._useful[src, dst]
+        closer = self.to_go_us(dst, dst) < self.to_go_us(src, dst) - _SAME_MOMENT_US
+        return np.where(self.single, closer, self.wanted[:, dst])
+
+    def flags(self, demands: int) -> Bools:
+        """By demand whether it is in a set."""
+        rows = len(self.source)
+        packed = np.frombuffer(demands.to_bytes(-(-rows // 8), "little"), dtype=np.uint8)
+        return np.unpackbits(packed, count=rows, bitorder="little").view(np.bool_)
 
     @classmethod
     def of(cls, instance: Instance) -> _Tables:
@@ -112,7 +114,7 @@ class _Tables:
         passing[np.arange(len(source)), source] = False
         return cls(
             wanted=wanted,
-            passing=passing,
+            passing=[_set_of(column) for column in passing.T],
             source=source,
             target=target,
             single=target >= 0,
@@ -120,8 +122,12 @@ class _Tables:
             latency_us=latency,
             busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],
             paths_on=[np.array(paths, dtype=np.int64) for paths in paths_on],
-            has_relays=[bool(column.any()) for column in passing.T],
         )
+
+
+def _set_of(flags: Bools) -> int:
+    """The demands that are flagged, as a bit set."""
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 class _Run:
@@ -135,10 +141,11 @@ class _Run:
         #: By rank and demand, what decides between equals.
         self.noise: Floats = np.ascontiguousarray(0.5 * rng.random((rows, ranks)).T)
         self.rng = rng
-        #: By rank what it has, and what nobody has sent there.
-        self.has: Bools = np.zeros((ranks, rows), dtype=np.bool_)
-        self.has[tables.source, np.arange(rows)] = True
-        self.unsent: Bools = ~self.has
+        #: By rank what it has, and what nobody has sent there: most of the time nothing of it is the same, which bit sets soon tell.
+        self.has = [_set_of(tables.source == rank) for rank in range(ranks)]
+        self.unsent = [(1 << rows) - 1 & ~has for has in self.has]
+        #: By path the demands that it may help.
+        self.helped: dict[int, int] = {}
         #: When a rank has a chunk or is known to get it; infinite while nobody has sent it there.
         self.at_us: Floats = np.full((rows, ranks), np.inf)
         self.at_us[np.arange(rows), tables.source] = 0.0
@@ -176,14 +183,14 @@ class _Run:
             if row < 0:
                 touched.update(self.tables.paths_on[which].tolist())
             else:
-                self.has[which, row] = True
+                self.has[which] |= 1 << row
                 touched.update(path.index for path in self.instance.outgoing[which])
         return now, touched
 
     def _start(self, index: int, now: float) -> list[int]:
         """Send over a free path what it carries next, if anything; the links that are taken then."""
         path = self.instance.paths[index]
-        row = self._pick(path.src, path.dst, index, now)
+        row = self._pick(path, now)
         if row is None:
             return []
         busy = self.tables.busy_us[index]
@@ -195,60 +202,74 @@ class _Run:
         heapq.heappush(self.events, (arrive, row, path.dst))
         self.at_us[row, path.dst] = arrive
         self.holders[row] += 1
-        self.unsent[path.dst, row] = False
+        self.unsent[path.dst] &= ~(1 << row)
         if self.tables.single[row]:
             # A chunk with one destination moves: nobody else sends it on.
-            self.has[path.src, row] = False
+            self.has[path.src] &= ~(1 << row)
         self.missing -= int(self.tables.wanted[row, path.dst])
         self.sends.append(Send((self.instance.demands[row].chunk,), index, False, now, arrive))
         return [link for link, busy_us in zip(path.links, busy, strict=True) if busy_us > _SAME_MOMENT_US]
 
-    def _pick(self, src: int, dst: int, path: int, now: float) -> int | None:
+    def _pick(self, path: Path, now: float) -> int | None:
         """The demand that the path carries next: of those that help, the rarest chunk, or the one with the longest way to go."""
-        tables = self.tables
-        open_rows = self.has[src] & self.unsent[dst]
-        helped = open_rows & tables.useful(src, dst)
-        relayed = open_rows & tables.passing[:, dst] if tables.has_relays[dst] else None
-        if relayed is not None and relayed.any():
-            helped[relayed] = self._nearer(np.flatnonzero(relayed), dst)
-        rows = helped.nonzero()[0]
-        if len(rows) and np.isfinite(self.patience):
-            rows = rows[self._worth(rows, src, dst, tables.latency_us[path], now)]
-        if len(rows) == 0:
+        tables, dst = self.tables, path.dst
+        movable = self.has[path.src] & self.unsent[dst]
+        helped = movable & self._helped(path)
+        relayed = movable & tables.passing[dst]
+        if relayed:
+            helped |= self._nearer(relayed, dst)
+        if not helped:
             return None
+        rows = tables.flags(helped).nonzero()[0]
+        if self.patience < np.inf and not tables.all_single:
+            rows = rows[self._worth(rows, path, now)]
+            if len(rows) == 0:
+                return None
         score = self._score(rows, dst, relayed) + self.noise[dst, rows]
         return int(rows[score.argmin()])
 
-    def _score(self, rows: NDArray[np.int64], dst: int, relayed: Bools | None) -> Floats:
+    def _helped(self, path: Path) -> int:
+        """The demands that the path helps, and if all have one destination, for which it is worth it: that does not change then."""
+        if path.index not in self.helped:
+            useful = self.tables.useful(path.src, path.dst)
+            if self.patience < np.inf and self.tables.all_single:
+                useful &= self._worth(np.arange(len(useful)), path, 0.0)
+            self.helped[path.index] = _set_of(useful)
+        return self.helped[path.index]
+
+    def _score(self, rows: Ints, dst: int, relayed: int) -> Floats:
         """What the demand that a path to `dst` carries next has the least of."""
         tables = self.tables
         if tables.all_single:
             return -tables.to_go_us(dst, dst)[rows]
         rarity = self.holders[rows]
-        if relayed is not None:
+        if relayed:
             # What a relay gets may serve nobody in the end: what somebody wants goes first.
-            rarity = np.where(relayed[rows], len(tables.distance_us) + rarity, rarity)
+            rarity = np.where(tables.flags(relayed)[rows], len(tables.distance_us) + rarity, rarity)
         if tables.any_single:
             rarity = np.where(tables.single[rows], -tables.to_go_us(dst, dst)[rows], rarity)
         return rarity
 
-    def _nearer(self, rows: NDArray[np.int64], dst: int) -> Bools:
-        """Whether a rank that does not want the chunk is nearer to one that does, and has not been sent it, than all that have."""
+    def _nearer(self, relayed: int, dst: int) -> int:
+        """Of these demands those of which a rank that does not want the chunk is nearer to one that does, and has not been sent it,
+        than all that have.
+        """
         distance = self.tables.distance_us
+        rows = self.tables.flags(relayed).nonzero()[0]
         sent = np.isfinite(self.at_us[rows])
         lacking = self.tables.wanted[rows] & ~sent
         nearest = np.where(sent[:, :, None], distance[None], np.inf).min(axis=1)
-        nearer: Bools = (lacking & (distance[dst] < nearest - _SAME_MOMENT_US)).any(axis=1)
-        return nearer
+        nearer = (lacking & (distance[dst] < nearest - _SAME_MOMENT_US)).any(axis=1)
+        return sum(1 << row for row in rows[nearer].tolist())
 
-    def _worth(self, rows: NDArray[np.int64], src: int, dst: int, latency: float, now: float) -> Bools:
+    def _worth(self, rows: Ints, path: Path, now: float) -> Bools:
         """Whether no other way brings the chunk much sooner: from another holder, or from here over other ranks."""
-        tables = self.tables
-        direct_us = latency + tables.to_go_us(dst, dst)[rows]
-        limit_us = tables.to_go_us(src, dst)[rows]
+        tables, dst = self.tables, path.dst
+        direct_us = tables.latency_us[path.index] + tables.to_go_us(dst, dst)[rows]
+        limit_us = tables.to_go_us(path.src, dst)[rows]
         if not tables.all_single:
             others_us = np.maximum(self.at_us[rows], now) + tables.distance_us[:, dst]
-            others_us[:, src] = np.inf
+            others_us[:, path.src] = np.inf
             best_us = others_us.min(axis=1) - now
             limit_us = np.where(tables.single[rows], limit_us, best_us) if tables.any_single else best_us
         worth: Bools = direct_us <= self.patience * limit_us + _SAME_MOMENT_US
