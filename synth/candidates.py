@@ -286,15 +286,15 @@ def _listed_cuts(
 
 def _made_for_less(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool) -> list[Candidate]:
     """The finest packing that is worth it made for fewer bytes, which takes latency for as important as it is to Simple, whose hops
-    take several times the links'. For one size that is no small one, where ways of few ranks meet in a link alone, or where it is
-    little work: over links of their own, and for many ranks, others are the faster, unless all is one rank's.
+    take several times the links'. Trees for one size that is no small one only where ways of few ranks meet in a link, or where that
+    is little work: over links of their own, and for many ranks, others are the faster, unless all is one rank's.
     """
     packed = "flow" if direct(instance.collective) else "trees"
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     quick = transfers_of(with_count(instance.collective, finest)) <= _FEW_TRANSFERS
     crowded = instance.num_ranks < _FEW_RANKS and is_crowded(instance.paths)
-    rooted = instance.collective.name in ROOTED
-    if single and buffer_bytes > _LARGEST_COARSER and not (quick or crowded or rooted):
+    symmetric = instance.collective.name in _HIERARCHICAL
+    if single and buffer_bytes > _LARGEST_COARSER and symmetric and not (quick or crowded):
         return []
     if not _small(instance, packed, finest):
         return []
