@@ -200,6 +200,9 @@ class Plan:
             # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
             whole = not boxed or not direct(self.collective(1))
             listed = [each for each in made if whole and not each.boxed and not each.in_rounds]
+            if self.request.max_bytes > CONNECTION_BOUND_BYTES:
+                # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
+                listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
             waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
         return [*waves, made]
