@@ -262,9 +262,10 @@ def _for_one_size(
             replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
         ]
     few = _coarser(instance, counts, buffer_bytes) if buffer_bytes <= _LARGEST_COARSER else []
-    between = bool(beyond and few) and buffer_bytes >= LATENCY_BOUND_BYTES
-    late = buffer_bytes > _PACED_BEYOND_BYTES and instance.num_ranks >= _FEW_RANKS
-    if (between or late) and instance.collective.name in _HIERARCHICAL:
+    many = instance.num_ranks >= _FEW_RANKS
+    between = LATENCY_BOUND_BYTES <= buffer_bytes <= (LATENCY_BOUND_BYTES if many else _LARGEST_LOOKED_BEYOND)
+    late = buffer_bytes > _PACED_BEYOND_BYTES and many
+    if ((between and few) or late) and instance.collective.name in _HIERARCHICAL:
         # Of sums and copies coarser cuts, and what is made for more bytes, take less in between; of large buffers packings.
         chosen = [each for each in chosen if each != Candidate("greedy", coarse, buffer_bytes, VIEW)]
     return [*chosen, *beyond, *few]
