@@ -249,7 +249,7 @@ class Plan:
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
         plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
         joint = self._joint(instance, low, size) if size == sizes[-1] else []
-        if joint and self.ends and size <= CONNECTION_BOUND_BYTES:
+        if joint and self.ends and request.strategy == "auto" and size <= CONNECTION_BOUND_BYTES:
             # Equal shares lose to free roots there however finely they are cut, and finer cuts take long.
             coarsest = min((each.count for each in plan if each.strategy == "trees"), default=0)
             plan = [each for each in plan if each.strategy != "trees" or each.count == coarsest]

@@ -20,7 +20,7 @@ from synth.search import Clock, Ledger, Scored, Search, _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology, replicate
-from tests.graphs import dgx1, full, line, ring, star, two_boxes
+from tests.graphs import dgx1, full, line, mesh, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -189,6 +189,39 @@ def test_waves_hold_every_candidate_once_and_others_algorithms_first() -> None:
     assert not any(each.strategy in BASELINES for each in second)
     whole = replace(job, min_bytes=KB)
     assert len(Plan(whole, plan.paths).waves) == 1
+
+
+def _planned(topology: Topology, collective: str, size: int, **fields: str) -> list[Candidate]:
+    plan = Plan(request(topology, collective, size, objective="time", **fields), find_paths(topology))
+    return [each for wave in plan.waves for each in wave]
+
+
+def test_beside_free_roots_equal_shares_are_cut_coarsely_alone() -> None:
+    """On a mesh, whose corners are worse roots than its middle; not on a torus, nor if trees are what is asked for."""
+    cuts = [
+        {each.count for each in _planned(topology, "allreduce", 4 << 20, **fields) if each.strategy == "trees"}
+        for topology, fields in (
+            (mesh(3, 3), {}),
+            (load_topology("torus-3x3"), {}),
+            (mesh(3, 3), {"strategy": "trees"}),
+        )
+    ]
+    assert [len(each) > 1 for each in cuts] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_a_large_size_is_looked_at_in_one_cut_first(name: str) -> None:
+    """In rounds and in a list; finer and coarser cuts are made if that is not near the limit."""
+    topology = load_topology("dgx-a100")
+    plan = Plan(request(topology, name, GB, objective="time"), find_paths(topology))
+    first, second = ([each for each in wave if each.strategy == "trees"] for wave in plan.waves)
+    assert [each.in_rounds for each in first] == [True, False]
+    assert len({each.count for each in first}) == 1 < len({each.count for each in second})
+
+
+@pytest.mark.parametrize(("size", "tried"), [(4 << 20, True), (16 << 20, False)])
+def test_one_message_for_a_share_is_tried_where_latency_counts(size: int, tried: bool) -> None:
+    assert any(each.strategy == "milp" for each in _planned(load_topology("dgx1"), "allgather", size)) is tried
 
 
 @pytest.mark.parametrize("size", [4 * MB, 256 * MB])
