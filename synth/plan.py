@@ -50,6 +50,7 @@ from synth.routing.central import central_ranks
 from synth.routing.exchange import ExchangeRouting
 from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
+from synth.topology import DeviceKind
 
 #: Of the sizes of a long range every so many are looked at for the choice; what is between them is read off a line.
 _STRIDE = 2
@@ -82,6 +83,8 @@ _STEPS_OF_A_SLICE = 4
 _EXCHANGES_WITH_GATES = 2
 #: Cuts that are tried with sums in the middle of the machine.
 _CENTRAL_CUTS = 2
+#: Where more GPUs share a NIC, all ways to other boxes meet there.
+_FEW_ON_A_NIC = 2
 #: Of others' algorithms those whose messages hold many chunks.
 _RINGS = frozenset({"ring"})
 #: Where times decide, one message for every rank's share has been the best for buffers up to this.
@@ -240,7 +243,7 @@ class Plan:
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = self._over_boxes(instance, counts, size)
-        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._chained_alone(boxed)):
+        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._are_alone(boxed)):
             return boxed
         inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(instance, size)
         if inside:
@@ -429,10 +432,21 @@ class Plan:
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
         return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
 
-    def _chained_alone(self, boxed: Sequence[Candidate]) -> bool:
-        """Whether boxes that pass large buffers on leave nothing else worth its time."""
-        chained = boxed[0].chained and boxed[0].anchor_bytes > CONNECTION_BOUND_BYTES
-        return chained and self.request.topology.num_ranks > _MOST_PACKED_RANKS and not self.request.thorough
+    def _are_alone(self, boxed: Sequence[Candidate]) -> bool:
+        """Whether what is made for boxes leaves nothing else worth its time: where many ranks pass large buffers on, and for one
+        size below those, in rounds and in lists, where boxes have NICs enough.
+        """
+        first, many = boxed[0], self.request.topology.num_ranks > _MOST_PACKED_RANKS
+        if first.anchor_bytes > CONNECTION_BOUND_BYTES:
+            return first.chained and many and not self.request.thorough
+        return first.in_rounds and self.ends and self.has_nics
+
+    @cached_property
+    def has_nics(self) -> bool:
+        """Whether hardly any GPUs share a NIC."""
+        topology = self.request.topology
+        nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
+        return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
     @cached_property
     def boxes(self) -> Boxes | None:

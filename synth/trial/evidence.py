@@ -36,7 +36,6 @@ from synth.search import Ledger, Scored
 from synth.simulate import Simulator, by_pair
 from synth.simulate.routes import Paths
 from synth.timing import busiest_link_us
-from synth.topology import DeviceKind
 from synth.trial.contender import Contender, Runs
 from synth.units import format_size
 from synth.workers import in_time
@@ -60,8 +59,6 @@ _KEPT_BUSY = 1.005
 _FEW_RANKS = 16
 #: Boxes of more GPUs have that many threadblocks for messages in the box already; with more, simulations take several times as long.
 _FEW_PEERS = 8
-#: Where more GPUs share a NIC, that many have threadblocks that send over it already.
-_FEW_ON_A_NIC = 2
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
 _SHORT_IN_ROUNDS_BYTES = 16 << 20
 #: Collectives whose result replaces what they are given, unless asked otherwise.
@@ -418,18 +415,11 @@ class Evidence:
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
         if candidate.pieces:
             return False
-        small = boxes is not None and boxes.size <= _FEW_PEERS and self._has_nics
+        small = boxes is not None and boxes.size <= _FEW_PEERS and self.plan.has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
         if candidate.view != LARGE_VIEW or small or short:
             return True
         return not (candidate.in_rounds or self.plan.collective(1).combining)
-
-    @cached_property
-    def _has_nics(self) -> bool:
-        """Whether hardly any GPUs share a NIC."""
-        topology = self.request.topology
-        nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
-        return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
     def _most_bytes(self, contender: Contender) -> int:
         """The largest buffer that a file of the contender is for: below the next size that it does not serve."""

@@ -271,6 +271,21 @@ def test_over_boxes_the_first_wave_comes_in_rounds(name: str) -> None:
     assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
 
 
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_boxes_of_nics_enough_are_all_that_is_tried_of_one_medium_size(name: str) -> None:
+    """Where GPUs share a NIC trees of all ranks may be better, and so they may be for small buffers and for large ones."""
+
+    def whole(nics: int, size: int, low: int | None = None) -> bool:
+        job = replace(request(two_boxes(full(4), range(nics)), name, size, objective="time"), min_bytes=low or size)
+        planned = [each for wave in Plan(job, find_paths(job.topology)).waves for each in wave]
+        assert any(each.boxed for each in planned)
+        return any(each.strategy in ("trees", "greedy") for each in planned)
+
+    assert not whole(4, 16 * MB)
+    assert not whole(2, 64 * MB)
+    assert all([whole(1, 16 * MB), whole(4, 4 * MB), whole(4, GB), whole(4, 16 * MB, low=MB)])
+
+
 @pytest.mark.parametrize(("box", "nics", "inside"), [(dgx1(), 8, True), (dgx1(), 1, False), (full(4), 4, False)])
 def test_trees_of_all_ranks_are_finer_where_unequal_links_inside_boxes_limit(
     box: Topology, nics: int, inside: bool
