@@ -223,7 +223,8 @@ def lean_candidates(
         return _large_candidates(instance, counts, buffer_bytes, single=single, boxes=boxes and single, inside=inside)
     packed = "flow" if direct(instance.collective) else "trees"
     coarse = _coarse(instance, counts, buffer_bytes)
-    finest, *others = _listed_cuts(instance, counts, buffer_bytes, coarse, single=single)
+    worthwhile = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
+    finest, *others = _for_lists(instance, counts, worthwhile, coarse) if single else [worthwhile]
     tried: list[tuple[str, int, str | None]] = [
         (packed, finest, VIEW),
         ("greedy", coarse, VIEW),
@@ -238,7 +239,7 @@ def lean_candidates(
     fitting = [each for each in tried if _small(instance, *each[:2])] or tried[:1]
     chosen = [Candidate(name, count, buffer_bytes, view) for name, count, view in dict.fromkeys(fitting)]
     if buffer_bytes > LATENCY_BOUND_BYTES:
-        chosen += _made_for_less(instance, counts, buffer_bytes, single=single)
+        chosen += _made_for_less(instance, worthwhile, buffer_bytes, single=single)
     if single:
         return _for_one_size(instance, counts, buffer_bytes, chosen)
     between = LATENCY_BOUND_BYTES < buffer_bytes <= _BEYOND * LATENCY_BOUND_BYTES
@@ -271,27 +272,21 @@ def _for_one_size(
     return [*chosen, *beyond, *few]
 
 
-def _listed_cuts(
-    instance: Instance, counts: Sequence[int], buffer_bytes: int, coarse: int, *, single: bool
-) -> list[int]:
-    """The finest cut that is worth it in a list for an interpreter, and for one size, where it is finer than the `coarse` one, one
-    half as fine. Ranks' shares of more chunks hardly ever gain by them there.
+def _for_lists(instance: Instance, counts: Sequence[int], finest: int, coarse: int) -> list[int]:
+    """Where one size is asked for, the `finest` cut that is worth it, and if that is finer than the `coarse` one, one half as fine.
+    In a list for an interpreter ranks' shares of more chunks than some hardly ever gain by them.
     """
-    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
-    if not single:
-        return [finest]
     if instance.collective.name in SHARED & _HIERARCHICAL and finest > _FINEST_LISTED:
         return [max((count for count in counts if count <= _FINEST_LISTED), default=finest)]
     return [finest, *(count for count in counts if 2 * count == finest and count > coarse)]
 
 
-def _made_for_less(instance: Instance, counts: Sequence[int], buffer_bytes: int, *, single: bool) -> list[Candidate]:
-    """The finest packing that is worth it made for fewer bytes, which takes latency for as important as it is to Simple, whose hops
-    take several times the links'. Trees for one size that is no small one only where ways of few ranks meet in a link, or where that
-    is little work: over links of their own, and for many ranks, others are the faster, unless all is one rank's.
+def _made_for_less(instance: Instance, finest: int, buffer_bytes: int, *, single: bool) -> list[Candidate]:
+    """The `finest` packing that is worth it made for fewer bytes, which takes latency for as important as it is to Simple, whose
+    hops take several times the links'. Trees for one size that is no small one only where ways of few ranks meet in a link, or where
+    that is little work: over links of their own, and for many ranks, others are the faster, unless all is one rank's.
     """
     packed = "flow" if direct(instance.collective) else "trees"
-    finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     quick = transfers_of(with_count(instance.collective, finest)) <= _FEW_TRANSFERS
     crowded = instance.num_ranks < _FEW_RANKS and is_crowded(instance.paths)
     symmetric = instance.collective.name in _HIERARCHICAL
