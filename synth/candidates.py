@@ -263,13 +263,18 @@ def _for_one_size(
             replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
         ]
     few = _coarser(instance, counts, buffer_bytes) if buffer_bytes <= _LARGEST_COARSER else []
-    many = instance.num_ranks >= _FEW_RANKS
-    between = LATENCY_BOUND_BYTES <= buffer_bytes <= (LATENCY_BOUND_BYTES if many else _LARGEST_LOOKED_BEYOND)
-    late = buffer_bytes > _PACED_BEYOND_BYTES and many
-    if ((between and few) or late) and instance.collective.name in _HIERARCHICAL:
+    between = bool(few) and _is_cut_coarser(instance, buffer_bytes)
+    late = buffer_bytes > _PACED_BEYOND_BYTES and instance.num_ranks >= _FEW_RANKS
+    if (between or late) and instance.collective.name in _HIERARCHICAL:
         # Of sums and copies coarser cuts, and what is made for more bytes, take less in between; of large buffers packings.
         chosen = [each for each in chosen if each != Candidate("greedy", coarse, buffer_bytes, VIEW)]
     return [*chosen, *beyond, *few]
+
+
+def _is_cut_coarser(instance: Instance, buffer_bytes: int) -> bool:
+    """Whether coarser cuts of the greedy, and what it makes for more bytes, leave nothing to messages just worth their step."""
+    many = instance.num_ranks >= _FEW_RANKS
+    return LATENCY_BOUND_BYTES <= buffer_bytes <= (LATENCY_BOUND_BYTES if many else _LARGEST_LOOKED_BEYOND)
 
 
 def _for_lists(instance: Instance, counts: Sequence[int], finest: int, coarse: int) -> list[int]:
@@ -298,11 +303,11 @@ def _made_for_less(instance: Instance, finest: int, buffer_bytes: int, *, single
 
 
 def few_long_messages(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """The greedy for an interpreter: messages that are worth their step, where that is not many, and coarser cuts."""
+    """The greedy for an interpreter: messages that are worth their step, unless coarser cuts are better, and these."""
     coarse = Candidate("greedy", _coarse(instance, counts, buffer_bytes), buffer_bytes, VIEW)
     coarser = _coarser(instance, counts, buffer_bytes)
-    many = bool(coarser) and buffer_bytes >= LATENCY_BOUND_BYTES
-    return coarser if many or not _small(instance, coarse.strategy, coarse.count) else [coarse, *coarser]
+    between = bool(coarser) and _is_cut_coarser(instance, buffer_bytes)
+    return coarser if between or not _small(instance, coarse.strategy, coarse.count) else [coarse, *coarser]
 
 
 def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -62,13 +62,16 @@ class _Tables:
     source: Ints
     target: Ints
     """The destination of a demand with just one, else -1."""
-    single: Bools
-    """Whether it has just one."""
     distance_us: Floats
     latency_us: list[float]
     busy_us: list[tuple[float, ...]]
     paths_on: list[Ints]
     _to_go_us: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    @cached_property
+    def single(self) -> Bools:
+        """By demand whether it has one destination."""
+        return self.target >= 0
 
     @cached_property
     def any_single(self) -> bool:
@@ -117,7 +120,6 @@ class _Tables:
             passing=[_set_of(column) for column in passing.T],
             source=source,
             target=target,
-            single=target >= 0,
             distance_us=distances(ranks, instance.paths, latency),
             latency_us=latency,
             busy_us=[path.busy_us(instance.chunk_bytes) for path in instance.paths],

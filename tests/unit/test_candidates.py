@@ -227,7 +227,7 @@ def test_the_greedy_is_left_out_where_it_is_never_the_best(name: str) -> None:
 
     def own(instance: Instance, size: int, *, single: bool = True) -> bool:
         tried = lean_candidates(instance, POWERS, size, single=single)
-        cut = max(each.count for each in tried if each.strategy == "greedy") if tried else 0
+        cut = max(each.count for each in tried if each.strategy == "greedy")
         return any((each.strategy, each.count, each.anchor_bytes) == ("greedy", cut, size) for each in tried)
 
     everywhere = name == "alltoall"

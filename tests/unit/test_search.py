@@ -199,7 +199,7 @@ def _planned(topology: Topology, collective: str, size: int, **fields: str) -> l
 def test_beside_free_roots_equal_shares_are_cut_coarsely_alone() -> None:
     """On a mesh, whose corners are worse roots than its middle; not on a torus, nor if trees are what is asked for."""
     cuts = [
-        {each.count for each in _planned(topology, "allreduce", 4 << 20, **fields) if each.strategy == "trees"}
+        {each.count for each in _planned(topology, "allreduce", 4 * MB, **fields) if each.strategy == "trees"}
         for topology, fields in (
             (mesh(3, 3), {}),
             (load_topology("torus-3x3"), {}),
@@ -219,7 +219,7 @@ def test_a_large_size_is_looked_at_in_one_cut_first(name: str) -> None:
     assert len({each.count for each in first}) == 1 < len({each.count for each in second})
 
 
-@pytest.mark.parametrize(("size", "tried"), [(4 << 20, True), (16 << 20, False)])
+@pytest.mark.parametrize(("size", "tried"), [(4 * MB, True), (16 * MB, False)])
 def test_one_message_for_a_share_is_tried_where_latency_counts(size: int, tried: bool) -> None:
     assert any(each.strategy == "milp" for each in _planned(load_topology("dgx1"), "allgather", size)) is tried
 
