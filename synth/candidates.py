@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from synth.boxes import Boxes
@@ -74,6 +74,8 @@ _FINEST_CUTS = 3
 _FINEST_LISTED = 64
 #: Transfers that are solved in a tenth of a second.
 _FEW_TRANSFERS = 1_000
+#: Messages of a threadblock in rounds, one each (synth.ordering.rounds).
+_MOST_ROUNDS = 256
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
 #: Where schedules are all that counts and nothing coarser is near the limit, it still gains something by so many times less.
@@ -95,6 +97,8 @@ _TILE_BYTES = Constants().simple.tile_bytes
 _LEAST_READ_BYTES = 512 << 10
 #: Chunks of such a buffer at most, times the ranks, unless a finer cut is tried on purpose: it takes longer and is hardly better.
 _FINEST_LARGE = 64
+#: And of a rank's share in a list over paths that keep apart, whose messages come in order.
+_FINEST_APART = 128
 #: Chunks of a candidate for an interpreter, of the vector or of all shares together: more cost a message each, fewer do not fill
 #: the links of the machines that have the most.
 _COARSE_CHUNKS = 64
@@ -132,6 +136,8 @@ class Candidate:
     in_rounds: bool = False
     pieces: int | None = None
     """in rounds, how many pieces a rank's chunks make (synth.ordering.pieces); None: every chunk is one"""
+    apart: bool = False
+    """whether trees go over paths that keep apart (synth.routing.apart)"""
 
     @property
     def boxed(self) -> bool:
@@ -367,6 +373,24 @@ def _large_candidates(
     return list(dict.fromkeys([*first, *most, fine, *listed[1:]]))
 
 
+def apart_candidates(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, paths: Collection[int]
+) -> list[Candidate]:
+    """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in rounds, as finely cut as a threadblock of
+    each path takes messages, and in a list, finer.
+    """
+    ways = _ways(instance.collective)
+    into = Counter(instance.paths[path].dst for path in paths)
+    most = _MOST_ROUNDS * min(into.values()) // (ways * max(1, instance.num_ranks - 1))
+    paced = [count for count in counts if _own(instance, count) <= min(most, _FINEST_LARGE)] or counts[:1]
+    readable = _readable(instance, counts, _MAX_FINE_TRANSFERS)
+    listed = [count for count in readable if _own(instance, count) <= _FINEST_APART] or counts[:1]
+    return [
+        Candidate("trees", paced[-1], buffer_bytes, LARGE_VIEW, in_rounds=True, apart=True),
+        Candidate("trees", listed[-1], buffer_bytes, LARGE_VIEW, apart=True),
+    ]
+
+
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
     """Shares cut as finely as a runtime reads: trees over unequal links carry what these can only in many small parts. Not where
     these are too small to gain more by that than each costs.
@@ -397,8 +421,12 @@ def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> l
 
 def _most_pieces(instance: Instance) -> int:
     """How many messages a runtime reads for every rank's chunks."""
-    ways = 2 if instance.collective.name is CollectiveName.ALLREDUCE else 1
-    return MOST_READ_TRANSFERS // (ways * max(1, instance.num_ranks - 1))
+    return MOST_READ_TRANSFERS // (_ways(instance.collective) * max(1, instance.num_ranks - 1))
+
+
+def _ways(collective: Collective) -> int:
+    """How often a chunk goes to or comes from all: as a sum and as a copy, or as one of these."""
+    return 2 if collective.name is CollectiveName.ALLREDUCE else 1
 
 
 def _own(instance: Instance, count: int) -> int:

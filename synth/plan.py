@@ -22,6 +22,7 @@ from synth.candidates import (
     LATENCY_BOUND_BYTES,
     Candidate,
     anchors,
+    apart_candidates,
     candidates,
     chained_candidates,
     direct,
@@ -29,6 +30,7 @@ from synth.candidates import (
     finer_candidates,
     hierarchy_candidates,
     interpreted_candidates,
+    is_crowded,
     is_large,
     is_uneven,
     joint_candidates,
@@ -46,6 +48,7 @@ from synth.known import known_counts
 from synth.lowering import LoweringOptions
 from synth.paths import Path
 from synth.request import Request
+from synth.routing.apart import PathsApart
 from synth.routing.central import central_ranks
 from synth.routing.exchange import ExchangeRouting
 from synth.routing.milp import MilpRouting
@@ -69,6 +72,10 @@ _MOST_PACKED_RANKS = 32
 _FINER_RINGS = 8
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
+#: Ranks up to which paths that keep apart are looked for: it takes seconds beyond, as packings do.
+_MOST_KEPT_APART = 16
+#: And so many times finer are the shares of an allreduce in a list over these.
+_FINER_APART = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
 _FINER_JOINT = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
@@ -207,7 +214,12 @@ class Plan:
                 # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
                 listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-            waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
+            apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+            if apart:
+                own = [each for each in paced if each.apart]
+                waves = [[*known, *own, *[each for each in paced if not each.apart][:1]], apart]
+            else:
+                waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
         return [*waves, made]
 
     @property
@@ -250,8 +262,9 @@ class Plan:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
-        plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
         joint = self._joint(instance, low, size) if size == sizes[-1] else []
+        plan = self._kept_apart(plan, instance, low, size) if not joint else plan
+        plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
         if joint and self.ends and request.strategy == "auto" and size <= CONNECTION_BOUND_BYTES:
             # Equal shares lose to free roots there however finely they are cut, and finer cuts take long.
             coarsest = min((each.count for each in plan if each.strategy == "trees"), default=0)
@@ -283,6 +296,34 @@ class Plan:
             latency_counts=self._latency_counts(size),
         )
         return [*finer, *self._central(finer, instance, counts, size)]
+
+    def _kept_apart(self, planned: Sequence[Candidate], instance: Instance, low: int, size: int) -> list[Candidate]:
+        """What is planned at one size, for buffers from `low` bytes up, with trees over paths that keep apart where several meet:
+        before those over all paths for large buffers, beside what is made for an interpreter for smaller ones. Where latency is
+        all that counts, trees are as shallow over all paths, and hold nobody up.
+        """
+        packed = [each for each in planned if each.strategy == "trees"]
+        if not packed or size <= LATENCY_BOUND_BYTES or not self.apart:
+            return list(planned)
+        if size > CONNECTION_BOUND_BYTES and self.request.by_time:
+            finer = self._counts(low, 1 if self.request.collective in SHARED else _FINER_APART)
+            return [*apart_candidates(instance, finer, size, self.apart), *planned]
+        viewed = [each for each in packed if each.view is not None or not self.request.by_time]
+        return [*planned, *(replace(each, apart=True) for each in viewed)]
+
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """The paths that keep apart, by index: where those of several ranks meet, few in all and no equal boxes, and all take part;
+        none elsewhere.
+        """
+        ranks = self.request.topology.num_ranks
+        if self.request.group is not None or ranks > _MOST_KEPT_APART or self.boxes is not None:
+            return frozenset()
+        whole = self.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
+        if not is_crowded(whole.paths):
+            return frozenset()
+        found = PathsApart()(whole)
+        return found if len(found) < len(whole.paths) else frozenset()
 
     def _latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""

@@ -319,6 +319,7 @@ class Search:
             solver=self.request.solver,
             time_limit_s=left,
             greedy_runs=_LEAN_GREEDY_RUNS if self.request.by_time and not self.request.thorough else None,
+            paths=self.plan.apart if candidate.apart else None,
         )
         if candidate.strategy == JOINT:
             return self._joint(instance, candidate)

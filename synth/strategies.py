@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from synth.choices import STRATEGIES
@@ -35,6 +36,8 @@ class StrategyOptions:
     time_limit_s: float = 30.0
     greedy_runs: int | None = None
     """Runs of the greedy at most; None for its own default."""
+    paths: Collection[int] | None = None
+    """Those that trees may go over; None: all."""
 
 
 def strategy(name: str, options: StrategyOptions) -> Strategy:
@@ -43,7 +46,7 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
         case "greedy":
             return lambda instance: _greedy(instance, options)
         case "trees":
-            return _trees
+            return lambda instance: _trees(instance, options.paths)
         case "flow":
             return _flow
         case "milp":
@@ -91,8 +94,11 @@ def _greedy(instance: Instance, options: StrategyOptions) -> Routed:
     return Routed("greedy", _costed(instance, routing), schedule)
 
 
-def _trees(instance: Instance) -> Routed:
-    routing, packing = TreesRouting()(instance)
+def _trees(instance: Instance, paths: Collection[int] | None = None) -> Routed:
+    """The packing; over some of the paths it proves nothing of the machine."""
+    routing, packing = TreesRouting()(instance, paths=paths)
+    if paths is not None:
+        return Routed("trees", _costed(instance, routing), None, "packing over some of the paths")
     close = packing.load_us <= packing.bound_us * (1 + TreesRouting().packing.gap)
     return Routed(
         "trees", _costed(instance, routing), None, "optimal packing" if close else "packing", packing.bound_us

@@ -62,7 +62,7 @@ class JointRouting:
 
     def __call__(self, instance: Instance) -> Joint:
         """Owners and trees for all chunks of an allreduce instance."""
-        halves = _Halves.of(instance)
+        halves = _Halves.both(instance)
         master = _Master(halves, instance.num_ranks, instance.collective)
         master.solve_until(self.rounds, self.shallow_rounds, self.gap)
         owned = master.dealt()
@@ -98,7 +98,7 @@ class _Halves(Network):
     summing: Network
 
     @classmethod
-    def of(cls, instance: Instance) -> _Halves:
+    def both(cls, instance: Instance) -> _Halves:
         down, up = Network.of(instance), Network.of(instance.reversed())
         ranks, paths = instance.num_ranks, len(instance.paths)
         early = np.zeros((2 * ranks, 2 * paths))

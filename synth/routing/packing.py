@@ -11,7 +11,7 @@ Under symmetries only one commodity of each orbit is in the program, with links 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,7 +56,8 @@ class Column(NamedTuple):
 @dataclass(frozen=True)
 class Packing:
     """Columns over all commodities, chosen for load and depth together: where shallow trees are worth it, their most loaded link
-    needs more than `load_us`, the least found for any trees. No routing at all needs less than `bound_us`.
+    needs more than `load_us`, the least found for any trees. No routing at all over the paths that it may use needs less than
+    `bound_us`.
     """
 
     commodities: tuple[Commodity, ...]
@@ -78,14 +79,16 @@ class Network:
     """early_us[r, p]: when a chunk of rank r can have crossed path p at the earliest, in an empty machine."""
 
     @classmethod
-    def of(cls, instance: Instance) -> Network:
+    def of(cls, instance: Instance, paths: Collection[int] | None = None) -> Network:
+        """The network of all paths, and the earliest times if `paths` alone may be used (None: all)."""
         occupancy = np.zeros((len(instance.paths), len(instance.topology.links)))
         for path in instance.paths:
             occupancy[path.index, list(path.links)] = path.busy_us(instance.chunk_bytes)
         src = np.array([path.src for path in instance.paths], dtype=np.int64)
         dst = np.array([path.dst for path in instance.paths], dtype=np.int64)
         latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
-        distance = distances(instance.num_ranks, instance.paths, latency.tolist())
+        usable = instance.paths if paths is None else [instance.paths[path] for path in sorted(paths)]
+        distance = distances(instance.num_ranks, usable, latency[[path.index for path in usable]].tolist())
         return cls(src, dst, latency, occupancy, distance[:, src] + latency)
 
     def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> tuple[int, ...]:
@@ -160,15 +163,20 @@ class _Element(NamedTuple):
     commodities: Ints
 
 
-def _group(instance: Instance, commodities: tuple[Commodity, ...]) -> list[_Element]:
-    """The group that those of the instance's symmetries make that map commodities to commodities, the identity included."""
+def _group(instance: Instance, commodities: tuple[Commodity, ...], paths: Collection[int] | None) -> list[_Element]:
+    """The group that those of the instance's symmetries make that map commodities to commodities, and the `paths` that may be used
+    to such (None: all), the identity included.
+    """
     place = {(commodity.source, commodity.dests): index for index, commodity in enumerate(commodities)}
 
     def images(symmetry: Symmetry) -> list[int | None]:
         ranks = symmetry.ranks
         return [place.get((ranks[c.source], frozenset(ranks[dest] for dest in c.dests))) for c in commodities]
 
-    kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry)]
+    def keeps(symmetry: Symmetry) -> bool:
+        return paths is None or all(symmetry.paths[path] in paths for path in paths)
+
+    kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry) and keeps(symmetry)]
     alone = (identity(instance.num_ranks, len(instance.paths), len(instance.topology.links)),)
     members = free_group(kept) or alone
     return [_Element(np.array(m.paths), np.array(m.links), np.array(images(m), dtype=np.int64)) for m in members]
@@ -181,14 +189,17 @@ class TreePacking:
     rounds: int = 80
     gap: float = 1e-3
 
-    def __call__(self, instance: Instance, known: Sequence[tuple[int, ...]] = ()) -> Packing:
+    def __call__(
+        self, instance: Instance, known: Sequence[tuple[int, ...]] = (), paths: Collection[int] | None = None
+    ) -> Packing:
         """The packing of the instance's demands; loads in us for all chunks together. `known` are trees (sorted paths) of the first
         commodity that are worth looking at from the start: pricing finds what loads least, but not always what is shallow as well.
+        `paths` may be used (None: all), over which every source has to reach its destinations.
         """
         commodities = commodities_of(instance)
         if not commodities:
             return Packing((), (), 0.0, 0.0, 0)
-        master = _Master(instance, commodities)
+        master = Master(instance, commodities, paths)
         for tree in known:
             master.add(0, tree)
         alone = sum(len(commodity.chunks) for commodity in commodities) == 1
@@ -196,14 +207,16 @@ class TreePacking:
         return Packing(commodities, master.columns(), master.least_load_us, master.bound_us, master.rounds)
 
 
-class _Master:
-    """The master program: its columns so far, its prices, and the bound proved."""
+class Master:
+    """The master program: its columns so far, its prices, and the bound proved, over `paths` (None: all)."""
 
-    def __init__(self, instance: Instance, commodities: tuple[Commodity, ...]) -> None:
-        self.network = Network.of(instance)
+    def __init__(
+        self, instance: Instance, commodities: tuple[Commodity, ...], paths: Collection[int] | None = None
+    ) -> None:
+        self.network = Network.of(instance, paths)
         self.num_ranks = instance.num_ranks
         self.commodities = commodities
-        self.group = _group(instance, commodities)
+        self.group = _group(instance, commodities, paths)
         orbits = np.array([element.commodities for element in self.group]).min(axis=0)
         self.members = {int(rep): np.flatnonzero(orbits == rep) for rep in np.unique(orbits)}
         self.reps = sorted(self.members)
@@ -225,26 +238,69 @@ class _Master:
         self.least_load_us = np.inf
         self.bound_us = 0.0
         self.rounds = 0
+        self.allowed: NDArray[np.bool_] = np.ones(len(instance.paths), dtype=bool)
+        if paths is not None:
+            self._allow(paths)
 
     def solve_until(self, rounds: int, gap: float) -> None:
         """Column generation twice: for the least load, which proves the bound, then with the depth of trees in the price."""
-        for rep in self.reps:
-            early = self.network.early_us[self.commodities[rep].source]
-            self.add(rep, self.network.cheapest(early, self.commodities[rep], self.num_ranks))
-        for depth_weight in (0.0, 1.0):
-            steady: Floats | None = None
-            for _ in range(rounds):
-                self.rounds += 1
-                prices = self._solve(depth_weight)
-                # Prices of the program jump about; a running mean of them proves better bounds and finds better trees.
-                steady = prices if steady is None else 0.5 * steady + 0.5 * prices
-                added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
-                if not added or (not depth_weight and self.load_us <= self.bound_us * (1 + gap)):
-                    break
-            if not depth_weight:
-                self.least_load_us = self.load_us
+        self.least_load_us = self.least_us(rounds, gap)
+        self._generate(rounds, lambda: False, depth_weight=1.0)
         self._solve(1.0)
         self._keep_few()
+
+    def least_us(self, rounds: int, gap: float) -> float:
+        """The least load of the busiest link, as near as that many rounds of pricing or that gap to what is proved come."""
+        self._begin()
+        self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
+        return self.load_us
+
+    def reaches(self, paths: Collection[int], most_us: float, rounds: int) -> bool:
+        """Whether trees over `paths` alone need no more than `most_us`, as far as so many rounds of pricing find out; if so,
+        `weights` are of such. Trees of earlier calls are used again.
+        """
+        self._allow(paths)
+        self._begin()
+        self._generate(rounds, lambda: self.load_us <= most_us or self.bound_us > most_us)
+        return self.load_us <= most_us
+
+    def _generate(self, rounds: int, is_enough: Callable[[], bool], *, depth_weight: float = 0.0) -> None:
+        """Solve and price until that is enough, no tree is new, or the rounds end."""
+        steady: Floats | None = None
+        for _ in range(rounds):
+            self.rounds += 1
+            prices = self._solve(depth_weight, self._within())
+            # Prices of the program jump about; a running mean of them proves better bounds and finds better trees.
+            steady = prices if steady is None else 0.5 * steady + 0.5 * prices
+            added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
+            if not added or is_enough():
+                break
+
+    def _within(self) -> Ints | None:
+        """The trees over paths that may be used; None: all."""
+        if self.allowed.all():
+            return None
+        within = [number for number, (_, tree) in enumerate(self.trees) if self.allowed[list(tree)].all()]
+        return np.array(within, dtype=np.int64)
+
+    def used(self) -> Floats:
+        """By path, how many chunks the solution sends over it; of a program without symmetries."""
+        chunks = np.zeros(len(self.allowed))
+        for (_, tree), weight in zip(self.trees[: len(self.weights)], self.weights, strict=True):
+            chunks[list(tree)] += weight
+        return chunks
+
+    def _allow(self, paths: Collection[int]) -> None:
+        """Use these paths alone, over which nothing is proved yet."""
+        self.allowed = np.zeros(len(self.allowed), dtype=bool)
+        self.allowed[list(paths)] = True
+        self.bound_us = 0.0
+
+    def _begin(self) -> None:
+        """A tree for every commodity, so that the program has a solution."""
+        for rep in self.reps:
+            early = np.where(self.allowed, self.network.early_us[self.commodities[rep].source], np.inf)
+            self.add(rep, self.network.cheapest(early, self.commodities[rep], self.num_ranks))
 
     def columns(self) -> tuple[Column, ...]:
         """The solution over all commodities: every tree with its images under the group, weights shared evenly."""
@@ -320,7 +376,8 @@ class _Master:
             early = self.network.early_us[source]
             tie = _TIE * scale * early / float(early.max()) + depth_weight * early / self.num_chunks
             ends = [self.commodities[rep].dests for rep in reps]
-            trees |= zip(reps, self.network.cheapest_from(per_path + tie, source, ends, self.num_ranks), strict=True)
+            costs = np.where(self.allowed, per_path + tie, np.inf)
+            trees |= zip(reps, self.network.cheapest_from(costs, source, ends, self.num_ranks), strict=True)
         for rep in self.reps:
             tree = trees[rep]
             bound += self.amount[rep] * len(self.members[rep]) * float(per_path[list(tree)].sum())
@@ -329,9 +386,8 @@ class _Master:
                 # Above, a wait costs as much on whatever way a rank is reached: of one source's trees, each of which begins with
                 # another hop, deep ones are as cheap. Many sources' trees come out as shallow, and more alike, without this.
                 price_of_us = depth_weight / self.num_chunks
-                added += self.add(
-                    rep, self.network.shallow(per_path, self.commodities[rep], self.num_ranks, price_of_us)
-                )
+                costs = np.where(self.allowed, per_path, np.inf)
+                added += self.add(rep, self.network.shallow(costs, self.commodities[rep], self.num_ranks, price_of_us))
         exact = all(len(c.dests) in (1, self.num_ranks - 1) for c in self.commodities)
         if exact and not depth_weight:
             # The tie price may have cost at most itself on every edge of every tree.

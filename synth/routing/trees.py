@@ -6,7 +6,7 @@ bound holds for any algorithm that stores and forwards whole pieces over the ins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from synth.instance import Instance
@@ -22,12 +22,15 @@ class TreesRouting:
     packing: TreePacking = field(default_factory=TreePacking)
     rounding: Rounding = field(default_factory=Rounding)
 
-    def __call__(self, instance: Instance, known: Sequence[tuple[int, ...]] = ()) -> tuple[Routing, Packing]:
-        """A routing of the instance's demands (broadcast form) and the packing that proves how good it is; `known` are trees for it.
+    def __call__(
+        self, instance: Instance, known: Sequence[tuple[int, ...]] = (), paths: Collection[int] | None = None
+    ) -> tuple[Routing, Packing]:
+        """A routing of the instance's demands (broadcast form) over `paths` (None: all) and the packing that proves how good it is
+        among those; `known` are trees for it.
 
         Chunks of one source that share a tree have neighbouring numbers, so that they can travel together.
         """
-        packing = self.packing(instance, known)
+        packing = self.packing(instance, known, paths)
         counts = self.rounding(Network.of(instance), packing, instance.num_ranks)
         transfers: list[Transfer] = []
         for commodity, trees in zip(packing.commodities, counts, strict=True):

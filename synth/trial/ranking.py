@@ -49,6 +49,7 @@ class _Kind(NamedTuple):
     in_rounds: bool
     boxed: bool
     links_alone: bool
+    paths_apart: bool = False
     way: tuple[str, int, str] | None = None
 
 
@@ -196,20 +197,19 @@ class Ranking:
 
     def _kind(self, contender: Contender) -> _Kind:
         """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
-        whether for links alone; sums that were, are far behind.
+        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart.
         """
         candidate = self.evidence.entry(contender).candidate
         if candidate.in_rounds:
-            return _Kind(True, False, False)
+            return _Kind(True, False, False, candidate.apart)
         if candidate.chained:
-            return _Kind(
-                False, False, False, (candidate.strategy, candidate.count, self.evidence.entry(contender).protocol)
-            )
+            way = candidate.strategy, candidate.count, self.evidence.entry(contender).protocol
+            return _Kind(False, False, False, way=way)
         apart = (
             any(entry.candidate.boxed for entry in self.evidence.scored)
             and not self.evidence.plan.collective(1).combining
         )
-        return _Kind(False, candidate.boxed, apart and candidate.view is None)
+        return _Kind(False, candidate.boxed, apart and candidate.view is None, candidate.apart)
 
     def _fell_behind(self, size: int) -> set[_Kind]:
         """The kinds that were well behind another at a size in an earlier wave."""

@@ -22,6 +22,8 @@ from synth.trial.shapes import Shapes
 
 #: Candidates at one size that go to the simulator at most.
 _MOST_AT_A_SIZE = 6
+#: And so many more where trees go over all paths and over some: estimates do not know how much these are better.
+_MORE_APART = 2
 #: So many times the fastest at a size is simulated at the sizes beside it.
 _MOST_SPREADS = 3
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
@@ -132,7 +134,8 @@ class Trial(Evidence):
             may_end=True,
         )
         others: Runs = {}
-        for turn in range(1, _MOST_AT_A_SIZE):
+        apart = any(entry.candidate.apart for entry in self.scored)
+        for turn in range(1, _MOST_AT_A_SIZE + (_MORE_APART if apart else 0)):
             for size in reversed(self.plan.looked_at):
                 for contender in ranked[size].promising[turn : turn + 1]:
                     if self.ranking.is_worth_it(contender, size):

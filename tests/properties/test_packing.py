@@ -17,10 +17,12 @@ from scipy.optimize import linprog
 
 from synth.bounds import ingress_bound
 from synth.instance import Instance
+from synth.paths import strongly_connected
 from synth.reductions.symmetry import find_symmetries
+from synth.routing.apart import PathsApart
 from synth.routing.packing import Packing, TreePacking
-from synth.topology import Link, Topology
-from tests.graphs import dgx1, full, gpus, instance_of, mesh, ring, star, two_boxes
+from synth.topology import Device, DeviceKind, Link, Topology
+from tests.graphs import both_ways, dgx1, full, gpus, instance_of, mesh, ring, star, two_boxes
 
 GAP = 2e-3
 
@@ -35,6 +37,23 @@ def machines(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
     rate = st.sampled_from([1.0, 2.0, 5.0, 10.0, 12.5])
     links = [Link(f"gpu{a}", f"gpu{b}", "nvlink", draw(rate), 1.0) for a, b in chosen]
     return Topology("drawn", tuple(gpus(count)), tuple(links))
+
+
+@st.composite
+def behind_switches(draw: st.DrawFn) -> Topology:
+    """GPUs each behind one of a row of PCIe switches, some of them bridged, rates unequal."""
+    count, switches = draw(st.integers(3, 5)), draw(st.integers(1, 3))
+    rate = st.sampled_from([4.0, 10.0, 12.5, 16.0])
+    links: list[Link] = []
+    for number in range(switches - 1):
+        links += both_ways(f"plx{number}", f"plx{number + 1}", draw(rate))
+    for rank in range(count):
+        links += both_ways(f"gpu{rank}", f"plx{draw(st.integers(0, switches - 1))}", draw(rate))
+    pairs = [(a, b) for a in range(count) for b in range(a)]
+    for a, b in sorted(draw(st.sets(st.sampled_from(pairs), max_size=3))):
+        links += both_ways(f"gpu{a}", f"gpu{b}", draw(st.sampled_from([10.0, 25.0])))
+    devices = tuple(Device(f"plx{number}", DeviceKind.PCIE_SWITCH) for number in range(switches))
+    return Topology("drawn", (*gpus(count), *devices), tuple(links))
 
 
 def worst_cut_us(instance: Instance) -> float:
@@ -145,6 +164,21 @@ def test_symmetries_change_neither_load_nor_bound(topology: Topology, name: str)
     assert packing.load_us == pytest.approx(TreePacking()(plain).load_us, rel=GAP)
     assert packing.load_us <= packing.bound_us * (1 + GAP)
     check_columns(plain, packing)
+
+
+@settings(max_examples=25)
+@given(topology=behind_switches(), name=st.sampled_from(["allgather", "reduce-scatter"]))
+def test_paths_that_keep_apart_carry_as_much(topology: Topology, name: str) -> None:
+    """All ranks reach each other over them, trees use nothing else, and the busiest link carries hardly more."""
+    instance = instance_of(topology, name)
+    kept = PathsApart()(instance)
+    solved = instance.reversed() if instance.collective.combining else instance
+    ends = [(solved.paths[path].src, solved.paths[path].dst) for path in kept]
+    assert strongly_connected(solved.num_ranks, ends) is None
+    packing = TreePacking()(solved, paths=kept)
+    check_columns(solved, packing)
+    assert {path for column in packing.columns for path in column.paths} <= kept
+    assert packing.load_us <= TreePacking()(solved).load_us * (1 + PathsApart().loss + 2 * GAP)
 
 
 def test_nothing_to_move_needs_no_time() -> None:

@@ -219,6 +219,42 @@ def test_a_large_size_is_looked_at_in_one_cut_first(name: str) -> None:
     assert len({each.count for each in first}) == 1 < len({each.count for each in second})
 
 
+def _apart(topology: Topology, collective: str, size: int, **fields: str) -> list[Candidate]:
+    return [each for each in _planned(topology, collective, size, **fields) if each.apart]
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_large_buffers_go_over_paths_that_keep_apart_first(name: str) -> None:
+    """In rounds, beside those over all paths; then in a list that is cut finer."""
+    topology = load_topology("mi50x8")
+    plan = Plan(request(topology, name, GB, objective="time"), find_paths(topology))
+    first, second, *_ = ([each for each in wave if each.strategy == "trees"] for wave in plan.waves)
+    assert [(each.in_rounds, each.apart) for each in first] == [(True, True), (True, False)]
+    assert [(each.in_rounds, each.apart) for each in second] == [(False, True)]
+    assert second[0].count > first[0].count
+
+
+def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() -> None:
+    """What is made for an interpreter; not where latency is all that counts, nor where no paths meet or free roots are better."""
+    machine = load_topology("mi50x8")
+    tried = _apart(machine, "allgather", 4 * MB)
+    assert tried
+    assert all(each.view for each in tried)
+    assert not _apart(machine, "allgather", 64 * KB)
+    assert not _apart(machine, "alltoall", GB)
+    assert not _apart(load_topology("dgx1"), "allgather", GB)
+    assert not _apart(load_topology("mi100x8"), "allreduce", GB)
+
+
+def test_a_connection_has_no_more_messages_in_rounds_than_a_threadblock_has_steps() -> None:
+    """Where one path leads into a rank all that it gets comes over that: cut half as finely as where there are three."""
+    cuts = {}
+    for machine in ("pcie8-1nic", "mi50x8"):
+        (paced,) = (each for each in _apart(load_topology(machine), "allgather", GB) if each.in_rounds)
+        cuts[machine] = paced.count
+    assert cuts == {"pcie8-1nic": 32, "mi50x8": 64}
+
+
 @pytest.mark.parametrize(("size", "tried"), [(4 * MB, True), (16 * MB, False)])
 def test_one_message_for_a_share_is_tried_where_latency_counts(size: int, tried: bool) -> None:
     assert any(each.strategy == "milp" for each in _planned(load_topology("dgx1"), "allgather", size)) is tried

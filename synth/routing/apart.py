@@ -1,0 +1,139 @@
+"""Paths that keep apart: which of those that meet to use, so that hardly any two share a link (docs/formulation.md, section 6).
+
+A packing spreads chunks over whatever paths there are, and where many ranks' paths meet (in a PCIe switch, between two sockets) it
+uses many of them a little. An interpreter begins whatever it can at once, and the machine gives all that is under way the same
+share of a link, so that what others wait for comes late, whatever the order is. What goes over a link that is one
+path's comes in the order in which it was sent. Few paths are few connections, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from synth.collective import CollectiveName
+from synth.instance import Instance
+from synth.paths import strongly_connected
+from synth.routing.packing import Master, commodities_of
+
+#: How near to what is proved the least load over all paths is found.
+_GAP = 1e-3
+#: Chunks over a path that are none, but for rounding.
+_NOTHING = 1e-6
+
+
+@dataclass(frozen=True)
+class PathsApart:
+    """Options: how much more than over all paths the busiest link may carry, as a share; and the rounds of pricing for each set of
+    paths that is looked at.
+    """
+
+    loss: float = 5e-3
+    rounds: int = 40
+
+    def __call__(self, instance: Instance) -> frozenset[int]:
+        """The paths to use, by index, for the instance's demands: of a combining collective those on which it is solved backwards in
+        time, of an allreduce the same for its sums and its copies.
+
+        The path that is busiest goes first, in both directions if possible: it is kept, and what shares a link with it is not, if
+        all can be carried without. In the end each that still meets another is left out if it can be.
+        """
+        forwards, backwards = replace(instance, symmetries=()), replace(instance.reversed(), symmetries=())
+        if instance.collective.name is CollectiveName.ALLREDUCE:
+            solved = [forwards, backwards]
+        else:
+            solved = [backwards if instance.collective.combining else forwards]
+        search = _Search(solved, self)
+        while (path := search.busiest()) is not None:
+            search.settle(path)
+        search.leave_out()
+        return frozenset(search.kept)
+
+
+class _Search:
+    """The paths that are `kept` so far; those `settled` among them, for which all that meets them was left out; and how long the
+    packings at hand occupy each: one for every instance that is `solved`.
+    """
+
+    def __init__(self, solved: Sequence[Instance], options: PathsApart) -> None:
+        self.instance, self.options = solved[0], options
+        instance = self.instance
+        self.links = [frozenset(path.links) for path in instance.paths]
+        self.back = _ways_back(instance)
+        self.kept = frozenset(range(len(instance.paths)))
+        self.settled: frozenset[int] = frozenset()
+        self.tried: set[int] = set()
+        self.masters = [Master(each, commodities_of(each)) for each in solved]
+        self.most_us = [master.least_us(options.rounds, _GAP) * (1 + options.loss) for master in self.masters]
+        self.busy_us = self._busy_us()
+
+    def busiest(self) -> int | None:
+        """Of the paths that meet others and were not looked at yet the one that is busy for longest; None where there is none."""
+        meeting = [path for path in self._meeting() if path not in self.tried]
+        return max(meeting, key=lambda path: (self.busy_us[path], -path), default=None)
+
+    def settle(self, path: int) -> None:
+        """Keep a path and its way back, or it alone, and nothing that meets them, if all can be carried so."""
+        self.tried.add(path)
+        for wanted in self._wanted(path):
+            crossed = frozenset[int]().union(*(self.links[each] for each in wanted))
+            own = self.settled | wanted
+            if self._keep(frozenset(each for each in self.kept if each in own or not self.links[each] & crossed)):
+                self.settled = own
+                return
+
+    def leave_out(self) -> None:
+        """Do without what meets others and is not needed, what carries least first."""
+        self._keep(frozenset(path for path in self.kept if self.busy_us[path] or path not in self._met()))
+        for path in sorted(self._meeting(), key=lambda path: (self.busy_us[path], path)):
+            self._keep(self.kept - {path})
+
+    def _wanted(self, path: int) -> Iterator[frozenset[int]]:
+        back = self.back[path]
+        if back in self.kept and not self.links[path] & self.links[back]:
+            yield frozenset((path, back))
+        yield frozenset((path,))
+
+    def _meeting(self) -> list[int]:
+        """The paths that carry something over a link that another carries something over."""
+        on = Counter(link for path in self.kept if self.busy_us[path] for link in self.links[path])
+        return [
+            path for path in sorted(self.kept) if self.busy_us[path] and any(on[link] > 1 for link in self.links[path])
+        ]
+
+    def _met(self) -> set[int]:
+        """The kept paths that share a link with another."""
+        on = Counter(link for path in self.kept for link in self.links[path])
+        return {path for path in self.kept if any(on[link] > 1 for link in self.links[path])}
+
+    def _keep(self, paths: frozenset[int]) -> bool:
+        """Keep these paths alone if all can be carried over them; whether it can."""
+        ends = [(self.instance.paths[path].src, self.instance.paths[path].dst) for path in paths]
+        if strongly_connected(self.instance.num_ranks, ends) is not None:
+            return False
+        for master, most_us in zip(self.masters, self.most_us, strict=True):
+            if not master.reaches(paths, most_us, self.options.rounds):
+                return False
+        self.kept, self.busy_us = paths, self._busy_us()
+        return True
+
+    def _busy_us(self) -> list[float]:
+        """By path, how long what is sent over it occupies the busiest of its links."""
+        busy = [max(path.busy_us(self.instance.chunk_bytes)) for path in self.instance.paths]
+        sent = np.sum([master.used() for master in self.masters], axis=0)
+        return [us * chunks if chunks > _NOTHING else 0.0 for us, chunks in zip(busy, sent.tolist(), strict=True)]
+
+
+def _ways_back(instance: Instance) -> list[int]:
+    """By path the one that crosses the same devices the other way round, or -1."""
+    links = instance.topology.links
+    places = {
+        (path.src, path.dst, *(links[link].dst for link in path.links[:-1])): path.index for path in instance.paths
+    }
+    return [
+        places.get((path.dst, path.src, *(links[link].dst for link in path.links[-2::-1])), -1)
+        for path in instance.paths
+    ]
