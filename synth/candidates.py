@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -379,9 +379,12 @@ def apart_candidates(
     """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in rounds, as finely cut as a threadblock of
     each path takes messages, and in a list, finer.
     """
-    ways = _ways(instance.collective)
-    into = Counter(instance.paths[path].dst for path in paths)
-    most = _MOST_ROUNDS * min(into.values()) // (ways * max(1, instance.num_ranks - 1))
+    into: dict[int, list[float]] = defaultdict(list)
+    for path in paths:
+        into[instance.paths[path].dst].append(instance.paths[path].GBps)
+    # All that a rank gets comes over these, and most over the widest.
+    widest = max(max(rates) / sum(rates) for rates in into.values())
+    most = _MOST_ROUNDS / (_ways(instance.collective) * max(1, instance.num_ranks - 1) * widest)
     paced = [count for count in counts if _own(instance, count) <= min(most, _FINEST_LARGE)] or counts[:1]
     readable = _readable(instance, counts, _MAX_FINE_TRANSFERS)
     listed = [count for count in readable if _own(instance, count) <= _FINEST_APART] or counts[:1]

@@ -72,8 +72,9 @@ _MOST_PACKED_RANKS = 32
 _FINER_RINGS = 8
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
-#: Ranks up to which paths that keep apart are looked for: it takes seconds beyond, as packings do.
-_MOST_KEPT_APART = 16
+#: Paths up to which those that keep apart are looked for, as it takes seconds beyond, and the most of them that are few.
+_MOST_KEPT_APART = 256
+_FEWER = 0.8
 #: And so many times finer are the shares of an allreduce in a list over these.
 _FINER_APART = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
@@ -299,13 +300,15 @@ class Plan:
 
     def _kept_apart(self, planned: Sequence[Candidate], instance: Instance, low: int, size: int) -> list[Candidate]:
         """What is planned at one size, for buffers from `low` bytes up, with trees over paths that keep apart where several meet:
-        before those over all paths for large buffers, beside what is made for an interpreter for smaller ones. Where latency is
-        all that counts, trees are as shallow over all paths, and hold nobody up.
+        before those over all paths for large buffers, beside what is made for an interpreter for smaller ones if there are no
+        boxes. Where latency is all that counts, trees are as shallow over all paths, and hold nobody up.
         """
         packed = [each for each in planned if each.strategy == "trees"]
-        if not packed or size <= LATENCY_BOUND_BYTES or not self.apart:
+        large = size > CONNECTION_BOUND_BYTES
+        small = size <= LATENCY_BOUND_BYTES or (self.boxes is not None and not large)
+        if not packed or small or not self.apart:
             return list(planned)
-        if size > CONNECTION_BOUND_BYTES and self.request.by_time:
+        if large and self.request.by_time:
             finer = self._counts(low, 1 if self.request.collective in SHARED else _FINER_APART)
             return [*apart_candidates(instance, finer, size, self.apart), *planned]
         viewed = [each for each in packed if each.view is not None or not self.request.by_time]
@@ -313,17 +316,15 @@ class Plan:
 
     @cached_property
     def apart(self) -> frozenset[int]:
-        """The paths that keep apart, by index: where those of several ranks meet, few in all and no equal boxes, and all take part;
-        none elsewhere.
+        """The paths that keep apart, by index: where those of several ranks meet, few in all, all ranks take part, and a good deal
+        fewer are enough; none elsewhere.
         """
         ranks = self.request.topology.num_ranks
-        if self.request.group is not None or ranks > _MOST_KEPT_APART or self.boxes is not None:
-            return frozenset()
         whole = self.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
-        if not is_crowded(whole.paths):
+        if self.request.group is not None or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
             return frozenset()
         found = PathsApart()(whole)
-        return found if len(found) < len(whole.paths) else frozenset()
+        return found if len(found) <= _FEWER * len(whole.paths) else frozenset()
 
     def _latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""

@@ -246,6 +246,15 @@ def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() 
     assert not _apart(load_topology("mi100x8"), "allreduce", GB)
 
 
+def test_over_boxes_paths_keep_apart_for_large_buffers_and_only_if_few_are_enough() -> None:
+    """On rails hardly any meet."""
+    boxes = replicate(load_topology("a100-pcie6"), 2)
+    assert [each.in_rounds for each in _apart(boxes, "reduce-scatter", GB)] == [True, False]
+    assert not _apart(boxes, "reduce-scatter", 4 * MB)
+    assert not _apart(replicate(load_topology("ndv2"), 2), "reduce-scatter", GB)
+    assert not _apart(replicate(load_topology("dgx-a100"), 2), "reduce-scatter", GB)
+
+
 def test_a_connection_has_no_more_messages_in_rounds_than_a_threadblock_has_steps() -> None:
     """Where one path leads into a rank all that it gets comes over that: cut half as finely as where there are three."""
     cuts = {}
