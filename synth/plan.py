@@ -317,11 +317,12 @@ class Plan:
     @cached_property
     def apart(self) -> frozenset[int]:
         """The paths that keep apart, by index: where those of several ranks meet, few in all, all ranks take part, and a good deal
-        fewer are enough; none elsewhere.
+        fewer are enough; none elsewhere, nor over boxes with NICs enough, whose ways are their GPUs' own.
         """
         ranks = self.request.topology.num_ranks
         whole = self.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
-        if self.request.group is not None or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
+        alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
+        if alone or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
             return frozenset()
         found = PathsApart()(whole)
         return found if len(found) <= _FEWER * len(whole.paths) else frozenset()

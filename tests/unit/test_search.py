@@ -247,7 +247,7 @@ def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() 
 
 
 def test_over_boxes_paths_keep_apart_for_large_buffers_and_only_if_few_are_enough() -> None:
-    """On rails hardly any meet."""
+    """On rails hardly any meet, and a NIC for each GPU is that GPU's own."""
     boxes = replicate(load_topology("a100-pcie6"), 2)
     assert [each.in_rounds for each in _apart(boxes, "reduce-scatter", GB)] == [True, False]
     assert not _apart(boxes, "reduce-scatter", 4 * MB)
