@@ -140,6 +140,11 @@ class Candidate:
     """whether trees go over paths that keep apart (synth.routing.apart)"""
 
     @property
+    def ordered(self) -> str:
+        """How its messages are ordered, in a word."""
+        return "pieces" if self.pieces else "rounds" if self.in_rounds else "list"
+
+    @property
     def boxed(self) -> bool:
         """Whether one of several equal boxes is solved, for all of them."""
         return self.strategy in HIERARCHIES

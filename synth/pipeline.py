@@ -203,6 +203,8 @@ def _tried_rows(trial: Trial, segments: Sequence[Segment]) -> tuple[TriedRow, ..
                 strategy=entry.candidate.strategy,
                 chunks=entry.candidate.count,
                 solved_for_bytes=entry.candidate.anchor_bytes,
+                ordered=entry.candidate.ordered,
+                paths="apart" if entry.candidate.apart else "all",
                 protocol=entry.protocol,
                 channels=contender.channels,
                 instances=contender.instances,

@@ -11,6 +11,7 @@ from msccl_xml.model import Algo
 from synth.candidates import LARGE_VIEW
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
+from synth.inputs.load import load_topology
 from synth.lowering import Drafts, LoweringOptions
 from synth.paths import find_paths
 from synth.pipeline import synthesize
@@ -282,6 +283,13 @@ def test_the_search_is_told() -> None:
     for row in result.tried:
         assert set(row.simulated_us) <= set(row.schedules_us)
         assert (row.outcome == "the best of its sizes") == (row.file is not None)
+
+
+def test_the_search_tells_how_a_candidate_was_made() -> None:
+    result = synthesize(request(load_topology("pcie-2x2-nvlink"), "allgather", GB, objective="time"))
+    made = {(row.ordered, row.paths) for row in result.tried if row.strategy == "trees"}
+    assert {("rounds", "apart"), ("rounds", "all")} <= made
+    assert {row.ordered for row in result.tried if row.strategy == "ring"} == {"list"}
 
 
 @pytest.mark.parametrize(("size", "protocol"), [(KB, "LL"), (GB, "Simple")])
