@@ -206,21 +206,21 @@ class Plan:
             waves = self._waves_over_boxes(known, made)
         else:
             made.sort(key=lambda each: each.strategy != JOINT)
-            paced = [each for each in made if each.in_rounds and not each.boxed]
+            apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+            over_all = [each for each in made if not (each.boxed or each.apart)]
+            paced = [each for each in over_all if each.in_rounds]
             boxed = [each for each in made if each.boxed]
             # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
             whole = not boxed or not direct(self.collective(1))
-            listed = [each for each in made if whole and not each.boxed and not each.in_rounds]
+            listed = [each for each in over_all if whole and not each.in_rounds]
             if self.request.max_bytes > CONNECTION_BOUND_BYTES:
                 # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
                 listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-            apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-            if apart:
-                own = [each for each in paced if each.apart]
-                waves = [[*known, *own, *[each for each in paced if not each.apart][:1]], apart]
-            else:
-                waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]]]
+            waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]], apart]
+            if apart and self.keeps_apart:
+                # No message waits for a link there, so that rounds do what they say.
+                waves[0] = [*known, *[each for each in apart if each.in_rounds], *paced[:1]]
         return [*waves, made]
 
     @property
@@ -313,6 +313,13 @@ class Plan:
             return [*apart_candidates(instance, finer, size, self.apart), *planned]
         viewed = [each for each in packed if each.view is not None or not self.request.by_time]
         return [*planned, *(replace(each, apart=True) for each in viewed)]
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether no two of the paths that keep apart share a link after all."""
+        paths = self.instance(1, self.request.max_bytes).paths
+        links = [link for path in self.apart for link in paths[path].links]
+        return len(set(links)) == len(links)
 
     @cached_property
     def apart(self) -> frozenset[int]:

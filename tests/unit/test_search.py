@@ -234,6 +234,14 @@ def test_large_buffers_go_over_paths_that_keep_apart_first(name: str) -> None:
     assert second[0].count > first[0].count
 
 
+def test_where_some_of_the_paths_meet_after_all_they_come_second() -> None:
+    topology = load_topology("pcie8-1nic")
+    plan = Plan(request(topology, "allgather", GB, objective="time"), find_paths(topology))
+    first, second, *_ = ([each for each in wave if each.strategy == "trees"] for wave in plan.waves)
+    assert [each.apart for each in first] == [False, False, False]
+    assert [each.apart for each in second] == [True, True]
+
+
 def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() -> None:
     """What is made for an interpreter; not where latency is all that counts, nor where no paths meet or free roots are better."""
     machine = load_topology("mi50x8")
