@@ -74,8 +74,6 @@ _FINEST_CUTS = 3
 _FINEST_LISTED = 64
 #: Transfers that are solved in a tenth of a second.
 _FEW_TRANSFERS = 1_000
-#: Messages of a threadblock in rounds, one each (synth.ordering.rounds).
-_MOST_ROUNDS = 256
 #: A chunk whose time on the slowest path is less than this share of its latency gains nothing by being cut further.
 _FINEST_SHARE = 0.25
 #: Where schedules are all that counts and nothing coarser is near the limit, it still gains something by so many times less.
@@ -379,17 +377,17 @@ def _large_candidates(
 
 
 def apart_candidates(
-    instance: Instance, counts: Sequence[int], buffer_bytes: int, paths: Collection[int]
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, paths: Collection[int], most_rounds: int
 ) -> list[Candidate]:
-    """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in rounds, as finely cut as a threadblock of
-    each path takes messages, and in a list, finer.
+    """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in at most so many rounds, in each of which a
+    threadblock of a path has one message, and in a list, finer.
     """
     into: dict[int, list[float]] = defaultdict(list)
     for path in paths:
         into[instance.paths[path].dst].append(instance.paths[path].GBps)
     # All that a rank gets comes over these, and most over the widest.
     widest = max(max(rates) / sum(rates) for rates in into.values())
-    most = _MOST_ROUNDS / (_ways(instance.collective) * max(1, instance.num_ranks - 1) * widest)
+    most = most_rounds / (_ways(instance.collective) * max(1, instance.num_ranks - 1) * widest)
     paced = [count for count in counts if _own(instance, count) <= min(most, _FINEST_LARGE)] or counts[:1]
     readable = _readable(instance, counts, _MAX_FINE_TRANSFERS)
     listed = [count for count in readable if _own(instance, count) <= _FINEST_APART] or counts[:1]

@@ -103,6 +103,22 @@ def reverse_path(path: Path) -> Path:
     return replace(path, src=path.dst, dst=path.src, links=path.links[::-1], occupancy=path.occupancy[::-1])
 
 
+def ways_back(topology: Topology, paths: Sequence[Path]) -> tuple[int, ...]:
+    """By path the index of the one that goes back over the twins of its links, which join the same devices the other way round at
+    the same cost; -1 where there is none.
+    """
+    alike: dict[tuple[str, str, str, float, float, float], list[int]] = defaultdict(list)
+    for index, link in enumerate(topology.links):
+        alike[link.src, link.dst, link.kind, link.GBps, link.alpha_us, link.gap_us].append(index)
+    twin: dict[int, int] = {}
+    for (src, dst, *figures), there in alike.items():
+        back = alike.get((dst, src, *figures), [])  # type: ignore[arg-type]
+        if len(back) == len(there):
+            twin.update(zip(there, back, strict=True))
+    by_links = {path.links: path.index for path in paths}
+    return tuple(by_links.get(tuple(twin.get(link, -1) for link in reversed(path.links)), -1) for path in paths)
+
+
 class PathKind(StrEnum):
     """What a path's latency depends on beside its alpha: the farthest kind of connection that it crosses."""
 

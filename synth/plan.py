@@ -19,6 +19,7 @@ from synth.candidates import (
     FINE,
     HIERARCHIES,
     JOINT,
+    LARGE_VIEW,
     LATENCY_BOUND_BYTES,
     Candidate,
     anchors,
@@ -46,6 +47,7 @@ from synth.exchanged import shortest, shortest_in_slices
 from synth.instance import Instance
 from synth.known import known_counts
 from synth.lowering import LoweringOptions
+from synth.ordering import Rounds
 from synth.paths import Path
 from synth.request import Request
 from synth.routing.apart import PathsApart
@@ -310,7 +312,7 @@ class Plan:
             return list(planned)
         if large and self.request.by_time:
             finer = self._counts(low, 1 if self.request.collective in SHARED else _FINER_APART)
-            return [*apart_candidates(instance, finer, size, self.apart), *planned]
+            return [*apart_candidates(instance, finer, size, self.apart, Rounds(LARGE_VIEW).most), *planned]
         viewed = [each for each in packed if each.view is not None or not self.request.by_time]
         return [*planned, *(replace(each, apart=True) for each in viewed)]
 

@@ -6,26 +6,15 @@ over the twins of its links. There, a solution of the machine is one of the reve
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from synth.instance import Instance
 from synth.ir import Routing, Schedule, Transfer
+from synth.paths import ways_back
 
 
 def twin_paths(instance: Instance) -> tuple[int, ...] | None:
     """For each path the path that goes back over the twins of its links; None where some link or path has no twin."""
-    alike: dict[tuple[str, str, str, float, float, float], list[int]] = defaultdict(list)
-    links = instance.topology.links
-    for index, link in enumerate(links):
-        alike[link.src, link.dst, link.kind, link.GBps, link.alpha_us, link.gap_us].append(index)
-    twin: dict[int, int] = {}
-    for (src, dst, *figures), there in alike.items():
-        back = alike.get((dst, src, *figures), [])  # type: ignore[arg-type]
-        if len(back) == len(there):
-            twin.update(zip(there, back, strict=True))
-    by_links = {path.links: path.index for path in instance.paths}
-    twins = [by_links.get(tuple(twin.get(link, -1) for link in reversed(path.links)), -1) for path in instance.paths]
-    return tuple(twins) if -1 not in twins else None
+    twins = ways_back(instance.topology, instance.paths)
+    return twins if -1 not in twins else None
 
 
 def mirror_routing(twins: tuple[int, ...], routing: Routing) -> Routing:

@@ -9,14 +9,14 @@ path's comes in the order in which it was sent. Few paths are few connections, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from synth.collective import CollectiveName
 from synth.instance import Instance
-from synth.paths import strongly_connected
+from synth.paths import strongly_connected, ways_back
 from synth.routing.packing import Master, commodities_of
 
 #: How near to what is proved the least load over all paths is found.
@@ -62,7 +62,8 @@ class _Search:
         self.instance, self.options = solved[0], options
         instance = self.instance
         self.links = [frozenset(path.links) for path in instance.paths]
-        self.back = _ways_back(instance)
+        self.alone_us = [max(path.busy_us(instance.chunk_bytes)) for path in instance.paths]
+        self.back = ways_back(instance.topology, instance.paths)
         self.kept = frozenset(range(len(instance.paths)))
         self.settled: frozenset[int] = frozenset()
         self.tried: set[int] = set()
@@ -72,7 +73,7 @@ class _Search:
 
     def busiest(self) -> int | None:
         """Of the paths that meet others and were not looked at yet the one that is busy for longest; None where there is none."""
-        meeting = [path for path in self._meeting() if path not in self.tried]
+        meeting = [path for path in self._meeting(self._used()) if path not in self.tried]
         return max(meeting, key=lambda path: (self.busy_us[path], -path), default=None)
 
     def settle(self, path: int) -> None:
@@ -87,8 +88,8 @@ class _Search:
 
     def leave_out(self) -> None:
         """Do without what meets others and is not needed, what carries least first."""
-        self._keep(frozenset(path for path in self.kept if self.busy_us[path] or path not in self._met()))
-        for path in sorted(self._meeting(), key=lambda path: (self.busy_us[path], path)):
+        self._keep(self.kept.difference(self._meeting(self.kept)).union(self._used()))
+        for path in sorted(self._meeting(self._used()), key=lambda path: (self.busy_us[path], path)):
             self._keep(self.kept - {path})
 
     def _wanted(self, path: int) -> Iterator[frozenset[int]]:
@@ -97,17 +98,14 @@ class _Search:
             yield frozenset((path, back))
         yield frozenset((path,))
 
-    def _meeting(self) -> list[int]:
-        """The paths that carry something over a link that another carries something over."""
-        on = Counter(link for path in self.kept if self.busy_us[path] for link in self.links[path])
-        return [
-            path for path in sorted(self.kept) if self.busy_us[path] and any(on[link] > 1 for link in self.links[path])
-        ]
+    def _used(self) -> list[int]:
+        """The kept paths that carry something."""
+        return [path for path in self.kept if self.busy_us[path]]
 
-    def _met(self) -> set[int]:
-        """The kept paths that share a link with another."""
-        on = Counter(link for path in self.kept for link in self.links[path])
-        return {path for path in self.kept if any(on[link] > 1 for link in self.links[path])}
+    def _meeting(self, paths: Collection[int]) -> list[int]:
+        """Those that share a link with another of these."""
+        on = Counter(link for path in paths for link in self.links[path])
+        return [path for path in paths if any(on[link] > 1 for link in self.links[path])]
 
     def _keep(self, paths: frozenset[int]) -> bool:
         """Keep these paths alone if all can be carried over them; whether it can."""
@@ -122,18 +120,7 @@ class _Search:
 
     def _busy_us(self) -> list[float]:
         """By path, how long what is sent over it occupies the busiest of its links."""
-        busy = [max(path.busy_us(self.instance.chunk_bytes)) for path in self.instance.paths]
         sent = np.sum([master.used() for master in self.masters], axis=0)
-        return [us * chunks if chunks > _NOTHING else 0.0 for us, chunks in zip(busy, sent.tolist(), strict=True)]
-
-
-def _ways_back(instance: Instance) -> list[int]:
-    """By path the one that crosses the same devices the other way round, or -1."""
-    links = instance.topology.links
-    places = {
-        (path.src, path.dst, *(links[link].dst for link in path.links[:-1])): path.index for path in instance.paths
-    }
-    return [
-        places.get((path.dst, path.src, *(links[link].dst for link in path.links[-2::-1])), -1)
-        for path in instance.paths
-    ]
+        return [
+            us * chunks if chunks > _NOTHING else 0.0 for us, chunks in zip(self.alone_us, sent.tolist(), strict=True)
+        ]

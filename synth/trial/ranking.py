@@ -205,11 +205,9 @@ class Ranking:
         if candidate.chained:
             way = candidate.strategy, candidate.count, self.evidence.entry(contender).protocol
             return _Kind(False, False, False, way=way)
-        apart = (
-            any(entry.candidate.boxed for entry in self.evidence.scored)
-            and not self.evidence.plan.collective(1).combining
-        )
-        return _Kind(False, candidate.boxed, apart and candidate.view is None, candidate.apart)
+        copied = not self.evidence.plan.collective(1).combining
+        beside = copied and any(entry.candidate.boxed for entry in self.evidence.scored)
+        return _Kind(False, candidate.boxed, beside and candidate.view is None, candidate.apart)
 
     def _fell_behind(self, size: int) -> set[_Kind]:
         """The kinds that were well behind another at a size in an earlier wave."""
