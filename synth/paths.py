@@ -119,6 +119,13 @@ def ways_back(topology: Topology, paths: Sequence[Path]) -> tuple[int, ...]:
     return tuple(by_links.get(tuple(twin.get(link, -1) for link in reversed(path.links)), -1) for path in paths)
 
 
+def meeting(paths: Iterable[Path]) -> list[int]:
+    """The paths, by index, that share a link with another of these."""
+    listed = list(paths)
+    on = Counter(link for path in listed for link in path.links)
+    return [path.index for path in listed if any(on[link] > 1 for link in path.links)]
+
+
 class PathKind(StrEnum):
     """What a path's latency depends on beside its alpha: the farthest kind of connection that it crosses."""
 

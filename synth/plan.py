@@ -48,7 +48,7 @@ from synth.instance import Instance
 from synth.known import known_counts
 from synth.lowering import LoweringOptions
 from synth.ordering import Rounds
-from synth.paths import Path
+from synth.paths import Path, meeting
 from synth.request import Request
 from synth.routing.apart import PathsApart
 from synth.routing.central import central_ranks
@@ -331,10 +331,13 @@ class Plan:
         ranks = self.request.topology.num_ranks
         whole = self.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
         alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
-        if alone or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
+        few = _FEWER * len(whole.paths)
+        # All that meet no other are kept, so that mostly there is nothing to look for.
+        many = len(whole.paths) - len(meeting(whole.paths)) > few
+        if alone or many or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
             return frozenset()
         found = PathsApart()(whole)
-        return found if len(found) <= _FEWER * len(whole.paths) else frozenset()
+        return found if len(found) <= few else frozenset()
 
     def _latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""

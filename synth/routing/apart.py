@@ -8,7 +8,6 @@ path's comes in the order in which it was sent. Few paths are few connections, t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from synth.collective import CollectiveName
 from synth.instance import Instance
-from synth.paths import strongly_connected, ways_back
+from synth.paths import meeting, strongly_connected, ways_back
 from synth.routing.packing import Master, commodities_of
 
 #: How near to what is proved the least load over all paths is found.
@@ -73,8 +72,8 @@ class _Search:
 
     def busiest(self) -> int | None:
         """Of the paths that meet others and were not looked at yet the one that is busy for longest; None where there is none."""
-        meeting = [path for path in self._meeting(self._used()) if path not in self.tried]
-        return max(meeting, key=lambda path: (self.busy_us[path], -path), default=None)
+        untried = [path for path in self._meeting(self._used()) if path not in self.tried]
+        return max(untried, key=lambda path: (self.busy_us[path], -path), default=None)
 
     def settle(self, path: int) -> None:
         """Keep a path and its way back, or it alone, and nothing that meets them, if all can be carried so."""
@@ -104,8 +103,7 @@ class _Search:
 
     def _meeting(self, paths: Collection[int]) -> list[int]:
         """Those that share a link with another of these."""
-        on = Counter(link for path in paths for link in self.links[path])
-        return [path for path in paths if any(on[link] > 1 for link in self.links[path])]
+        return meeting(self.instance.paths[path] for path in paths)
 
     def _keep(self, paths: frozenset[int]) -> bool:
         """Keep these paths alone if all can be carried over them; whether it can."""

@@ -16,6 +16,7 @@ from synth.paths import find_paths
 from synth.plan import Plan
 from synth.protocols import under_protocol
 from synth.request import Progress, Request
+from synth.routing.apart import PathsApart
 from synth.search import Clock, Ledger, Scored, Search, _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
@@ -261,6 +262,17 @@ def test_over_boxes_paths_keep_apart_for_large_buffers_and_only_if_few_are_enoug
     assert not _apart(boxes, "reduce-scatter", 4 * MB)
     assert not _apart(replicate(load_topology("ndv2"), 2), "reduce-scatter", GB)
     assert not _apart(replicate(load_topology("dgx-a100"), 2), "reduce-scatter", GB)
+
+
+def test_paths_that_keep_apart_are_not_looked_for_where_most_meet_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_for(*_: object) -> frozenset[int]:
+        raise AssertionError("looked for")
+
+    monkeypatch.setattr(PathsApart, "__call__", looked_for)
+    rails, crowded = (replicate(load_topology(name), 2) for name in ("ndv2", "a100-pcie6"))
+    assert not Plan(request(rails, "allgather", GB), find_paths(rails)).apart
+    with pytest.raises(AssertionError, match="looked for"):
+        assert Plan(request(crowded, "allgather", GB), find_paths(crowded)).apart
 
 
 def test_a_connection_has_no_more_messages_in_rounds_than_a_threadblock_has_steps() -> None:
