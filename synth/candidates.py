@@ -340,7 +340,7 @@ def _large_candidates(
     list, and for links alone (for one size where ways of several ranks meet in one, or all is one rank's); a cut finer still where
     chunks are long, since sums are made tile after tile, else one half as fine, whose threadblocks have fewer steps; and the
     coarsest that gives every rank a piece, whose tiles overlap without a schedule. For one size the coarser ones over equal links
-    alone, and ranks' shares over unequal ones in pieces.
+    alone, and over unequal ones ranks' shares in pieces, and first of all what is finer still if these have few chunks.
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
@@ -369,11 +369,13 @@ def _large_candidates(
         most = _most_read(instance, counts, buffer_bytes)
         # Coarser trees share unequal links out worse.
         listed = [each for each in listed if each.count >= finest]
-    first = [replace(fine, count=finest), listed[0]]
+    # Shares of few chunks are never near the limit over unequal links.
+    opening = top if is_uneven(instance.paths) and _own(instance, finest) < FINE else finest
+    first = [replace(fine, count=opening), replace(listed[0], count=opening)]
     if instance.collective.name in ROOTED or is_crowded(instance.paths):
         first.append(alone)
     first = [*pieces, *first] if instance.collective.combining else [*first, *pieces]
-    return list(dict.fromkeys([*first, *most, fine, *listed[1:]]))
+    return list(dict.fromkeys([*first, *most, fine, *listed]))
 
 
 def apart_candidates(

@@ -313,11 +313,29 @@ def test_where_links_inside_boxes_limit_all_ranks_trees_are_cut_finer(name: str)
     ]
 
 
-@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
-def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: str) -> None:
+def _unequal_ring() -> Topology:
+    """16 GPUs, every second link between them twice as wide."""
     equal = ring(16)
     links = [replace(link, GBps=link.GBps * (1 + place // 2 % 2)) for place, link in enumerate(equal.links)]
-    unequal = replace(equal, links=tuple(links))
+    return replace(equal, links=tuple(links))
+
+
+@pytest.mark.parametrize(("size", "opening"), [(GB, 512), (128 * MB, 256)])
+def test_an_allreduce_of_many_ranks_over_unequal_links_begins_with_its_finest_cut(size: int, opening: int) -> None:
+    """The usual one leaves a share 16 chunks, which are never near the limit there."""
+    counts = (*POWERS, 512)
+    tried, even = (
+        lean_candidates(instance_of(machine, "allreduce"), counts, size, single=True)
+        for machine in (_unequal_ring(), ring(16))
+    )
+    assert [(each.count, each.in_rounds) for each in tried[:2]] == [(opening, True), (opening, False)]
+    assert {each.count for each in tried} == {256, opening}
+    assert even[0].count == 256
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: str) -> None:
+    unequal = _unequal_ring()
     tried = lean_candidates(instance_of(unequal, name), POWERS, GB, single=True)
     pieces = [place for place, each in enumerate(tried) if each.pieces]
     if name == "allreduce":
