@@ -85,14 +85,23 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
 
 
 def _split(machine: Machine, collective: Collective, cases: Sequence[Case]) -> list[Case]:
-    """The cases, for each what comes from its farthest giver to its farthest taker alone, and what has far to go: of one rank for
-    all that rotations take to it.
+    """The cases, for each what comes from its farthest giver to its farthest taker alone, and what has far to go: where one rank
+    takes what all others give, or gives what they take, of one rank for all that rotations take to it.
     """
     distance = machine.delays.distance
-    pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in cases)
     first = set(np.unique(Classes.of(machine).ranks, return_index=True)[1].tolist())
-    far = [part for case in cases for part in _far_parts(case, first, distance)]
-    return [*cases, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
+    kept = [case for case in cases if collective.group is not None or _is_asked(case, first, collective.num_ranks)]
+    pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in kept)
+    far = [part for case in kept for part in _far_parts(case, first, distance)]
+    return [*kept, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
+
+
+def _is_asked(case: Case, first: Container[int], num_ranks: int) -> bool:
+    """Whether a case is not the image of another one, about one of the `first` ranks."""
+    for one, others in ((case.takes, case.gives), (case.gives, case.takes)):
+        if len(one) == 1 and len(others) == num_ranks - 1:
+            return all(rank in first for rank in one)
+    return True
 
 
 def _far_parts(case: Case, first: Container[int], distance: Floats) -> list[Case]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from synth.bounds import Bound, Limit, bound_of
 from synth.bounds.machine import Machine
-from synth.bounds.oracle import CutOracle
+from synth.bounds.oracle import Case, CutOracle
 from synth.bounds.rooted import rooted_allreduce
 from synth.bounds.turning import Classes
 from synth.bounds.used import used_links
@@ -237,6 +239,31 @@ def test_rotations_make_programs_small_and_change_nothing(name: str) -> None:
     spoilt = replace(machine, links=links)
     assert int(Classes.of(Machine.of(spoilt, find_paths(spoilt))).ranks.max()) + 1 == 16
     assert bound(spoilt, name).us_per_byte == pytest.approx(bound(machine, name).us_per_byte, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "alltoall"])
+def test_of_equal_boxes_one_is_asked_what_is_late_and_answers_for_all(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = two_boxes(dgx1(), (0, 5))
+    asked: list[Case] = []
+    late_cut = CutOracle.late_cut
+
+    def counted(oracle: CutOracle, case: Case, *rest: Any) -> Any:
+        asked.append(case)
+        return late_cut(oracle, case, *rest)
+
+    monkeypatch.setattr(CutOracle, "late_cut", counted)
+    once = bound(machine, name)
+    few = len(asked)
+    with monkeypatch.context() as patched:
+        apart = Classes(*(np.arange(len(each)) for each in astuple(Classes.of(Machine.of(machine, None)))))
+        patched.setattr(Classes, "of", lambda _: apart)
+        every = bound(machine, name)
+    assert few < 0.6 * (len(asked) - few)
+    assert [once.time_us(1 << power) for power in range(8, 31)] == pytest.approx(
+        [every.time_us(1 << power) for power in range(8, 31)], rel=1e-9
+    )
 
 
 def test_names_are_joined_where_they_count_on() -> None:
