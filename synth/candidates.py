@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -448,6 +449,12 @@ def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]
     return [count for count in counts if transfers_of(with_count(instance.collective, count)) <= read]
 
 
+def _worth_reading(instance: Instance, counts: Sequence[int], buffer_bytes: int, most: int) -> list[int]:
+    """The finest of the `_readable` counts that gains something where schedules are all that counts; none where none does."""
+    fitting = _readable(instance, counts, most)
+    return [count for count in fitting if _worth_cutting(instance, count, _FINER_STILL * buffer_bytes)][-1:]
+
+
 def is_uneven(paths: Iterable[Path]) -> bool:
     """Whether some of the paths are wider than others."""
     return len({path.GBps for path in paths}) > 1
@@ -709,8 +716,7 @@ def finer_candidates(
         return tried
 
     def readable(most: int) -> list[int]:
-        fitting = _readable(instance, counts, most)
-        return [count for count in fitting if _worth_cutting(instance, count, _FINER_STILL * buffer_bytes)][-1:]
+        return _worth_reading(instance, counts, buffer_bytes, most)
 
     if direct(collective):
         flown = strategy in ("auto", "flow") and not boxes
@@ -722,6 +728,17 @@ def finer_candidates(
         packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
         tried += [*packed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
     return tried
+
+
+def gated_candidates(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What to solve first for one size that is compared by schedule, over equal boxes in which many GPUs share a NIC: for one of
+    these, half as finely as a runtime reads, since a GPU beside the NIC passes most on more than once, and half as finely again.
+    """
+    if strategy not in ("auto", "hierarchy") or instance.collective.name not in _HIERARCHICAL:
+        return []
+    most = min(_MAX_FINEST_PACED_TRANSFERS, MOST_READ_TRANSFERS * instance.num_ranks)
+    cuts = (_worth_reading(instance, counts, buffer_bytes, most // share) for share in (2, 4))
+    return [Candidate("hierarchy-ring", count, buffer_bytes) for count in dict.fromkeys(itertools.chain(*cuts))]
 
 
 def interpreted_candidates(

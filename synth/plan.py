@@ -29,6 +29,7 @@ from synth.candidates import (
     direct,
     few_long_messages,
     finer_candidates,
+    gated_candidates,
     hierarchy_candidates,
     interpreted_candidates,
     is_crowded,
@@ -201,7 +202,7 @@ class Plan:
         """The waves if time did not matter."""
         planned = self.candidates()
         if not self.ends:
-            return [planned, self._finer(planned)]
+            return [self._over_gates(planned), planned, self._finer(planned)]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -280,11 +281,30 @@ class Plan:
             plan.append(Candidate("milp", counts[0], size))
         return boxed + plan
 
-    def _finer(self, planned: Sequence[Candidate]) -> list[Candidate]:
-        """The second wave where one size alone is asked for and schedules decide; none elsewhere."""
+    @property
+    def _is_refined(self) -> bool:
+        """Whether an answer that is near enough to the limit ends the search, and else finer ones are looked for: one size alone is
+        asked for, by schedule.
+        """
         request = self.request
-        if not request.single_size or request.by_time or request.thorough or is_large(self.collective(1)):
+        alone = request.single_size and not request.by_time and not request.thorough
+        return alone and not is_large(self.collective(1))
+
+    def _over_gates(self, planned: Sequence[Candidate]) -> list[Candidate]:
+        """The first wave where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these is
+        as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time.
+        """
+        if not any(each.boxed for each in planned) or self.has_nics or not self._is_refined:
             return []
+        size = self.request.max_bytes
+        counts = self._counts(size)
+        return gated_candidates(self.instance(counts[0], size), self.request.strategy, counts, size)
+
+    def _finer(self, planned: Sequence[Candidate]) -> list[Candidate]:
+        """The last wave where schedules decide."""
+        if not self._is_refined:
+            return []
+        request = self.request
         size = request.max_bytes
         joint = any(each.strategy == JOINT for each in planned)
         counts = self._counts(size, _FINER_JOINT if joint else 1)

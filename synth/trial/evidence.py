@@ -288,12 +288,21 @@ class Evidence:
 
     def is_scheduled(self, size: int) -> bool:
         """Where schedules decide, whether no finer cut is worth a wave: the best is near to the limit, or its busiest link alone
-        holds it up and finer cuts, whose routes are a little better, take long.
+        holds it up and finer cuts, whose routes are a little better, take long. What is known to be more than a runtime holds is no
+        answer.
         """
-        best_us = self.best_us.get(size, math.inf)
-        if self._goal.is_scheduled(size, best_us):
+        copies = self.request.instances or 1
+        held = [
+            entry
+            for position, entry in enumerate(self.scored)
+            if size in entry.schedules_us and Contender(position, 0, copies) not in self.refusals
+        ]
+        if not held:
+            return False
+        first = min(held, key=lambda entry: entry.schedules_us[size])
+        if self._goal.is_scheduled(size, first.schedules_us[size]):
             return True
-        best = min(self.scored, key=lambda entry: entry.schedules_us.get(size, math.inf)).solution
+        best = first.solution
         busiest_us = busiest_link_us(best.instance, best.schedule.transfers())
         held_up = best.schedule.makespan_us <= busiest_us * _KEPT_BUSY
         return held_up and self.request.topology.num_ranks > _FEW_RANKS

@@ -8,7 +8,7 @@ import pytest
 
 from synth.baselines import BASELINES
 from synth.build import build_instance
-from synth.candidates import JOINT, LARGE_VIEW, Candidate, transfers_of
+from synth.candidates import JOINT, LARGE_VIEW, MOST_READ_TRANSFERS, Candidate, transfers_of
 from synth.constants import Constants
 from synth.errors import InputError
 from synth.inputs.load import load_topology
@@ -320,6 +320,24 @@ def test_free_roots_are_cut_finer_only_where_they_are_not_far_behind(behind: flo
     found = replace(others[0], candidate=candidate, schedules_us={job.max_bytes: best_us * behind})
     search.scored = [*others, found]
     assert search._hopeful(finer) == (finer if kept else finer[1:])
+
+
+@pytest.mark.parametrize("name", ["allgather", "allreduce"])
+@pytest.mark.parametrize("nics", [1, 4])
+def test_where_schedules_decide_and_gpus_share_a_nic_one_box_is_solved_first(name: str, nics: int) -> None:
+    """At most half as finely as a runtime reads; it ends the search unless it is far from the limit."""
+    job = request(two_boxes(full(4), range(nics)), name, GB, objective="schedule")
+    plan = Plan(job, find_paths(job.topology))
+    first, second, *_ = plan.waves
+    assert all(each.boxed for each in first) == (nics == 1)
+    assert not all(each.boxed for each in second)
+    listed = [each for wave in plan.waves for each in wave]
+    assert len(listed) == len(set(listed))
+    if nics == 1:
+        assert [each.count for each in first] == ([128, 64] if name == "allgather" else [256])
+        assert transfers_of(plan.collective(first[0].count)) <= MOST_READ_TRANSFERS * job.topology.num_ranks / 2
+        assert min(each.count for each in first) > max(each.count for each in plan.candidates() if each.boxed)
+        assert set(plan.candidates()) < set(listed)
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from msccl_xml.model import Algo
-from synth.candidates import LARGE_VIEW
+from synth.candidates import LARGE_VIEW, Candidate
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
@@ -352,6 +352,17 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
     monkeypatch.setattr("synth.trial.evidence._FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
+
+
+def test_where_schedules_decide_what_no_runtime_holds_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = request(two_boxes(full(4), range(1)), "allgather", GB, objective="schedule")
+    beyond = [Candidate("hierarchy-ring", 1024, GB)]
+    monkeypatch.setattr("synth.plan.gated_candidates", lambda *_: beyond)
+    result = synthesize(job)
+    chosen = {(row.strategy, row.chunks) for row in result.tried if row.file is not None}
+    assert chosen
+    assert ("hierarchy-ring", 1024) not in chosen
+    assert result.sizes[0].bound_us / result.sizes[0].schedule_us >= 0.99
 
 
 def test_what_is_far_from_the_limit_is_searched_on() -> None:
