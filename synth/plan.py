@@ -261,7 +261,7 @@ class Plan:
         boxed = self._over_boxes(instance, counts, size)
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._are_alone(boxed)):
             return boxed
-        inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(instance, size)
+        inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(size)
         if inside:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
@@ -292,9 +292,13 @@ class Plan:
 
     def _over_gates(self, planned: Sequence[Candidate]) -> list[Candidate]:
         """The first wave where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these is
-        as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time.
+        as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time. Not where ways
+        inside meet in PCIe, or some are wider than others that cross several links: more than the NICs limits there.
         """
         if not any(each.boxed for each in planned) or self.has_nics or not self._is_refined:
+            return []
+        mixed = is_uneven(self._within) and any(len(path.links) > 1 for path in self._within)
+        if mixed or is_crowded(self._within):
             return []
         size = self.request.max_bytes
         counts = self._counts(size)
@@ -530,20 +534,27 @@ class Plan:
         found = (self.builder.boxed(self.collective(1), self.sizes[-1], pattern) for pattern in patterns)
         return next((boxes for _, boxes in filter(None, found)), None)
 
-    def _is_held_up_inside(self, instance: Instance, size: int) -> bool:
+    @cached_property
+    def _within(self) -> list[Path]:
+        """The paths inside equal boxes that large buffers have; none where there are no such boxes."""
+        if self.boxes is None:
+            return []
+        box_of = self.boxes.box_of
+        paths = self.instance(self.request.topology.num_ranks, self.request.max_bytes).paths
+        return [path for path in paths if box_of[path.src] == box_of[path.dst]]
+
+    def _is_held_up_inside(self, size: int) -> bool:
         """Whether what limits one large buffer are direct links of unequal width inside the machine's equal boxes: then packings of
         all ranks are better than one box's, as far as they are made in seconds.
         """
         boxes, topology = self.boxes, self.request.topology
         if boxes is None or not self.ends or size <= CONNECTION_BOUND_BYTES or topology.num_ranks > _MOST_PACKED_RANKS:
             return False
-        box_of = boxes.box_of
-        within = [path for path in instance.paths if box_of[path.src] == box_of[path.dst]]
-        if not is_uneven(within) or any(len(path.links) > 1 for path in within):
+        if not is_uneven(self._within) or any(len(path.links) > 1 for path in self._within):
             return False
         copied = Collective(CollectiveName.ALLGATHER, topology.num_ranks, topology.num_ranks)
         cut = bound_of(topology, copied, self.paths, small=False).cut
-        here = Counter(box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
+        here = Counter(boxes.box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
         return any(ranks < boxes.size for ranks in here.values())
 
     def _known(self, sizes: Sequence[int]) -> list[Candidate]:

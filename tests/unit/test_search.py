@@ -340,6 +340,14 @@ def test_where_schedules_decide_and_gpus_share_a_nic_one_box_is_solved_first(nam
         assert set(plan.candidates()) < set(listed)
 
 
+@pytest.mark.parametrize("machine", ["pcie8-1nic", "azure-nc96v4"])
+def test_where_more_than_nics_limits_all_ranks_are_solved_at_once(machine: str) -> None:
+    """Ways inside meet in PCIe switches, or go over NVLink or PCIe."""
+    boxes = replicate(load_topology(machine), 2)
+    first, *_ = Plan(request(boxes, "allgather", GB, objective="schedule"), find_paths(boxes)).waves
+    assert {each.boxed for each in first} == {True, False}
+
+
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
 def test_over_boxes_the_first_wave_comes_in_rounds(name: str) -> None:
     job = request(two_boxes(full(4), range(4)), name, GB, objective="time")
