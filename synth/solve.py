@@ -14,7 +14,7 @@ from synth.boxes import Boxes
 from synth.candidates import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
-from synth.ir import Routing, Schedule
+from synth.ir import Routing, Schedule, causes
 from synth.list_scheduler import Work, list_schedule
 from synth.lowering import Drafts, LoweringOptions, lower
 from synth.ordering import Ordering, in_pieces
@@ -221,9 +221,10 @@ class Stages:
         """
         paced, count = rounds()
         messages = messages_of(paced)
-        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        waits = causes(instance, messages)
+        listed = list_schedule(instance, Work.waiting(messages, waits), range(len(messages)))
         assert listed is not None
-        exact = min(listed, retime(instance, messages), key=lambda schedule: schedule.makespan_us)
+        exact = min(listed, retime(instance, messages, waits), key=lambda schedule: schedule.makespan_us)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)

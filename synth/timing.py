@@ -88,9 +88,9 @@ class _Costs(dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]])
         return costs
 
 
-def retime(instance: Instance, messages: Sequence[Message]) -> Schedule:
-    """The messages, in their order, as a schedule with the earliest exact times (`Replay`)."""
-    times = Replay(instance, messages).times_us(instance)
+def retime(instance: Instance, messages: Sequence[Message], waits: Sequence[Collection[int]] | None = None) -> Schedule:
+    """The messages, in their order, as a schedule with the earliest exact times; `waits` as for `Replay`."""
+    times = Replay(instance, messages, waits).times_us(instance)
     sends = [Send(*message, *when) for message, when in zip(messages, times, strict=True)]
     sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
     return Schedule(tuple(sends))

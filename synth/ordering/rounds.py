@@ -115,7 +115,7 @@ class Rounds:
         (shortest_us, *longer_us), (first, *others) = plan.lengths_us, self.turns
         best = plan.tried(Pace(shortest_us, first))
         if cut.all_summed and not plan.is_enough(best):
-            backwards = _Plan(instance, cut, self, boxes, backwards=True)
+            backwards = _Plan(instance, cut, self, boxes, forwards=plan.work)
             turned = backwards.tried(best.pace)
             if turned.taken_us < best.taken_us:
                 plan, best = backwards, turned
@@ -163,8 +163,10 @@ class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
     def __init__(
-        self, instance: Instance, cut: _Cut, options: Rounds, boxes: Boxes | None, *, backwards: bool = False
+        self, instance: Instance, cut: _Cut, options: Rounds, boxes: Boxes | None, *, forwards: Work | None = None
     ) -> None:
+        """With the work `forwards` of what is all summed: backwards."""
+        backwards = forwards is not None
         if backwards:
             instance = instance.reversed()
         self.instance, self.options, self.backwards = instance, options, backwards
@@ -176,7 +178,8 @@ class _Plan:
             for rank, place in boxes.place_of.items():
                 self.one_rank[rank] = boxes.ranks[0][place]
         self.messages = [message._replace(reduce=message.reduce and not backwards) for message in cut.messages]
-        self.work = Work.of(instance, self.messages)
+        # Backwards a copy is waited for by those that it waits for as a contribution.
+        self.work = Work.waiting(self.messages, forwards.after) if forwards else Work.of(instance, self.messages)
         self.paths = [one_path[message.path] for message in self.messages]
         self.sizes = [len(message.chunks) for message in self.messages]
         self.largest = max(self.sizes, default=1)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, predecessors
+from synth.ir import Message, Routing, Schedule, predecessors
+from synth.list_scheduler import Work
 from synth.lowering import LoweringOptions, lower
 from synth.ordering import Rounds
 from synth.reductions.reverse import reverse_routing
@@ -209,3 +210,13 @@ def _ways(instance: Instance, routing: Routing) -> Counter[tuple[int, tuple[int,
 def test_one_chunk_a_rank_has_no_parts() -> None:
     instance = instance_of(ring(4), "allgather", 1, 4e5)
     assert over_few_ways(TREES)(instance) == TREES(instance)
+
+
+@settings(max_examples=40)
+@given(instance=instances(("reduce-scatter",)), seed=st.integers(0, 99))
+def test_backwards_copies_are_waited_for_by_what_they_wait_for_as_contributions(instance: Instance, seed: int) -> None:
+    transfers = sorted(random_schedule(instance, random.Random(seed)).transfers())
+    sums = [Message((chunk,), path, reduce=True) for chunk, path, _ in transfers]
+    copies = [message._replace(reduce=False) for message in sums]
+    turned = Work.waiting(copies, Work.of(instance, sums).after)
+    assert turned == Work.of(instance.reversed(), copies)
