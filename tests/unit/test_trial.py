@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -41,6 +42,17 @@ def trial_of(topology: Topology, collective: str, low: int, high: int) -> Trial:
     return trial
 
 
+def trial_of_some(
+    topology: Topology, collective: str, low: int, high: int, wanted: Callable[[Candidate], bool]
+) -> Trial:
+    """A trial of those of the planned candidates that are wanted, which takes less time than one of all."""
+    search = search_of(topology, collective, low, high)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    solved = {each: search.solve(each) for each in search.plan.candidates() if wanted(each)}
+    trial.look_at([entry for each, solution in solved.items() if solution for entry in search.score(each, solution)])
+    return trial
+
+
 @pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
 def test_the_times_of_an_answer_are_those_of_its_files(collective: str) -> None:
     topology = ring(4)
@@ -61,7 +73,7 @@ def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
             assert trial.simulated_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
 
 
-@pytest.mark.parametrize(("topology", "collective"), [(ring(4), "allgather"), (ring(8), "reduce-scatter")])
+@pytest.mark.parametrize(("topology", "collective"), [(ring(4), "allgather"), (ring(6), "reduce-scatter")])
 def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them(
     topology: Topology, collective: str
 ) -> None:
@@ -90,11 +102,7 @@ def test_a_program_is_for_buffers_below_the_next_size_that_it_does_not_serve() -
 
 def rings_of_a_dgx1(low: int, high: int) -> Trial:
     """A trial of nothing but rings, which share their vector in long messages."""
-    search = search_of(dgx1(), "allgather", low, high)
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    rings = {each: search.solve(each) for each in search.plan.candidates() if each.strategy == "ring"}
-    trial.look_at([entry for ring, solution in rings.items() if solution for entry in search.score(ring, solution)])
-    return trial
+    return trial_of_some(dgx1(), "allgather", low, high, lambda each: each.strategy == "ring")
 
 
 def test_a_ring_for_smaller_buffers_alone_parts_no_threadblocks() -> None:
@@ -143,7 +151,7 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
 
 
 def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
-    trial = trial_of(mesh(3, 3, 50.0), "allreduce", 64 * KB, 64 * MB)
+    trial = trial_of_some(mesh(3, 3, 50.0), "allreduce", 64 * KB, 64 * MB, lambda each: each.strategy == "greedy")
     assert {64 * KB, MB, 64 * MB} <= set(trial.plan.looked_at)
     assert not [*trial.shapes.crossing(64 * KB), *trial.shapes.crossing(64 * MB)]
     crossing, timed = [*trial.shapes.crossing(MB)], trial.timed(MB)
