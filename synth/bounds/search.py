@@ -85,32 +85,34 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
 
 
 def _split(machine: Machine, collective: Collective, cases: Sequence[Case]) -> list[Case]:
-    """The cases, for each what comes from its farthest giver to its farthest taker alone, and what has far to go: where one rank
+    """The cases, for each what comes from its farthest giver to its farthest taker alone, and what has far to go: where any rank
     takes what all others give, or gives what they take, of one rank for all that rotations take to it.
     """
     distance = machine.delays.distance
-    first = set(np.unique(Classes.of(machine).ranks, return_index=True)[1].tolist())
-    kept = [case for case in cases if collective.group is not None or _is_asked(case, first, collective.num_ranks)]
+    asked = set(range(machine.num_ranks))
+    if collective.root is None and collective.group is None:
+        asked = set(np.unique(Classes.of(machine).ranks, return_index=True)[1].tolist())
+    kept = [case for case in cases if _is_asked(case, asked, machine.num_ranks)]
     pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in kept)
-    far = [part for case in kept for part in _far_parts(case, first, distance)]
+    far = [part for case in kept for part in _far_parts(case, asked, distance)]
     return [*kept, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
 
 
-def _is_asked(case: Case, first: Container[int], num_ranks: int) -> bool:
-    """Whether a case is not the image of another one, about one of the `first` ranks."""
+def _is_asked(case: Case, asked: Container[int], num_ranks: int) -> bool:
+    """Whether a case is about one of the ranks that are `asked`, and not the image of such a one."""
     for one, others in ((case.takes, case.gives), (case.gives, case.takes)):
         if len(one) == 1 and len(others) == num_ranks - 1:
-            return all(rank in first for rank in one)
+            return all(rank in asked for rank in one)
     return True
 
 
-def _far_parts(case: Case, first: Container[int], distance: Floats) -> list[Case]:
-    """Where one of the `first` ranks takes what many give, or gives what many take: what has at least so far to go, by every
-    distance there is.
+def _far_parts(case: Case, asked: Container[int], distance: Floats) -> list[Case]:
+    """Where one of the ranks that are `asked` takes what many give, or gives what many take: what has at least so far to go, by
+    every distance there is.
     """
     into = len(case.takes) == 1
     end, *more = case.takes if into else case.gives
-    if more or end not in first:
+    if more or end not in asked:
         return []
     others = case.gives if into else case.takes
     away = {rank: round(float(distance[(rank, end) if into else (end, rank)]), _DECIMALS) for rank in others}

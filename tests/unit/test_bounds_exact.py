@@ -266,6 +266,18 @@ def test_of_equal_boxes_one_is_asked_what_is_late_and_answers_for_all(
     )
 
 
+@pytest.mark.parametrize("name", ["broadcast", "reduce", "gather", "scatter"])
+@pytest.mark.parametrize(
+    ("box", "far"), [(dgx1(), (1, 9)), (from_pairs("one", 1, []), (0, 1))], ids=["dgx1", "one-gpu"]
+)
+def test_what_is_late_from_or_to_a_rank_is_the_same_in_every_box(
+    name: str, box: Topology, far: tuple[int, int]
+) -> None:
+    machine = two_boxes(box, (0,))
+    here, there = ([bound(machine, name, root).time_us(1 << power) for power in range(4, 31)] for root in far)
+    assert here == pytest.approx(there, rel=1e-9)
+
+
 def test_names_are_joined_where_they_count_on() -> None:
     assert names(["gpu0", "gpu1", "gpu2", "gpu4"]) == "gpu0-gpu2, gpu4"
     assert names(["gpu0.1", "gpu1.1"]) == "gpu0.1-gpu1.1"
