@@ -65,8 +65,7 @@ def default_sketch(
 
 def _chosen(topology: Topology, inside: Sequence[Path], crossing: Sequence[Path], wide: set[int]) -> list[Path]:
     """The paths across nodes worth keeping, decided for each ordered pair of nodes on its own; rails between `wide` ones."""
-    leaving = {path.index: _access(topology, path, sending=True) for path in crossing}
-    entering = {path.index: _access(topology, path, sending=False) for path in crossing}
+    leaving, entering = (_accesses(topology, crossing, sending=sending) for sending in (True, False))
     joined = _joined_nodes(topology, inside)
     senders = _near(topology, joined, [access for access in leaving.values() if access])
     receivers = _near(topology, joined, [access for access in entering.values() if access])
@@ -83,21 +82,37 @@ def _chosen(topology: Topology, inside: Sequence[Path], crossing: Sequence[Path]
     return chosen
 
 
-def _access(topology: Topology, path: Path, sending: bool) -> _Access | None:
-    """The way between the path's GPU (its source if `sending`) and its NIC, the nearest on the path; None without."""
-    links = [topology.links[index] for index in path.links]
-    if not sending:
-        links.reverse()
-    cpus = 0
-    for position, link in enumerate(links[:-1]):
-        device = topology.by_id[link.dst if sending else link.src]
-        cpus += device.kind is DeviceKind.CPU
-        if device.kind is DeviceKind.NIC:
-            rate = min(before.GBps for before in links[: position + 1])
-            rank = path.src if sending else path.dst
-            nic_rate = min(link.GBps, links[position + 1].GBps)
-            return _Access(device.id, rank, (cpus, position + 1), rate, nic_rate)
-    return None
+def _accesses(topology: Topology, crossing: Sequence[Path], *, sending: bool) -> dict[int, _Access | None]:
+    """By path the way between its GPU (its source if `sending`) and its NIC, the nearest on the path; None without. Of thousands of
+    paths there are but a few such ways.
+    """
+    at_nic = {
+        index
+        for index, link in enumerate(topology.links)
+        if topology.by_id[link.dst if sending else link.src].kind is DeviceKind.NIC
+    }
+    known: dict[tuple[int, ...], _Access] = {}
+    accesses: dict[int, _Access | None] = {}
+    for path in crossing:
+        links = path.links if sending else path.links[::-1]
+        last = next((place for place, link in enumerate(links[:-1]) if link in at_nic), None)
+        if last is None:
+            accesses[path.index] = None
+            continue
+        way = links[: last + 2]
+        if way not in known:
+            known[way] = _access(topology, way, path.src if sending else path.dst, sending=sending)
+        accesses[path.index] = known[way]
+    return accesses
+
+
+def _access(topology: Topology, way: Sequence[int], rank: int, *, sending: bool) -> _Access:
+    """A rank's way to (or from) a NIC, whose links are numbered from the rank on, with the NIC's link beyond."""
+    *before, beyond = (topology.links[index] for index in way)
+    devices = [topology.by_id[link.dst if sending else link.src] for link in before]
+    cpus = sum(device.kind is DeviceKind.CPU for device in devices)
+    rate, nic_rate = min(link.GBps for link in before), min(before[-1].GBps, beyond.GBps)
+    return _Access(devices[-1].id, rank, (cpus, len(before)), rate, nic_rate)
 
 
 def _near(topology: Topology, joined: set[int], accesses: Iterable[_Access]) -> set[int]:

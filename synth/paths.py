@@ -305,8 +305,9 @@ def _extended(topology: Topology, ways: dict[str, list[_Way]], links: list[int])
 def _best(ways: list[_Way]) -> list[tuple[int, ...]]:
     if len(ways) == 1:
         return [ways[0].links]
-    best = min(way.quality for way in ways)
-    return sorted(way.links for way in ways if way.quality == best)[:MAX_EQUAL_PATHS]
+    qualities = [way.quality for way in ways]
+    best = min(qualities)
+    return sorted(way.links for way, quality in zip(ways, qualities, strict=True) if quality == best)[:MAX_EQUAL_PATHS]
 
 
 def _without_fallback(topology: Topology, found: Pairs) -> Pairs:
@@ -337,6 +338,7 @@ def _require_connected(topology: Topology, found: Pairs) -> None:
 
 def _numbered(topology: Topology, pairs: Pairs) -> tuple[Path, ...]:
     """The paths of these ways, in order."""
+    alpha_us, rates = [link.alpha_us for link in topology.links], [link.GBps for link in topology.links]
     occupancy = [(link.gap_us, transfer_us(1, link.GBps)) for link in topology.links]
     paths: list[Path] = []
     for (src, dst), ways in sorted(pairs.items()):
@@ -346,9 +348,9 @@ def _numbered(topology: Topology, pairs: Pairs) -> tuple[Path, ...]:
                 src=src,
                 dst=dst,
                 links=links,
-                alpha_us=sum(topology.links[link].alpha_us for link in links),
-                GBps=min(topology.links[link].GBps for link in links),
-                occupancy=tuple(occupancy[link] for link in links),
+                alpha_us=sum([alpha_us[link] for link in links]),
+                GBps=min([rates[link] for link in links]),
+                occupancy=tuple([occupancy[link] for link in links]),
                 variant=variant,
                 variants=len(ways),
             )
