@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from synth.boxes import Boxes
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
@@ -445,8 +446,13 @@ def _own(instance: Instance, count: int) -> int:
 
 def _readable(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
     """The counts, ascending, with no more transfers than `most` and than a runtime reads."""
-    read = min(MOST_READ_TRANSFERS * instance.num_ranks, most)
+    read = _most_readable(instance, most)
     return [count for count in counts if transfers_of(with_count(instance.collective, count)) <= read]
+
+
+def _most_readable(instance: Instance, most: int) -> int:
+    """The most transfers that a candidate may have of which a runtime reads all, and no more than `most`."""
+    return min(MOST_READ_TRANSFERS * instance.num_ranks, most)
 
 
 def _worth_reading(instance: Instance, counts: Sequence[int], buffer_bytes: int, most: int) -> list[int]:
@@ -715,9 +721,7 @@ def finer_candidates(
     if collective.name in CHAINED:
         return tried
 
-    def readable(most: int) -> list[int]:
-        return _worth_reading(instance, counts, buffer_bytes, most)
-
+    readable = partial(_worth_reading, instance, counts, buffer_bytes)
     if direct(collective):
         flown = strategy in ("auto", "flow") and not boxes
         return [*tried, *(Candidate("flow", count, buffer_bytes) for count in readable(_MAX_FINE_DIRECT) if flown)]
@@ -736,7 +740,7 @@ def gated_candidates(instance: Instance, strategy: str, counts: Sequence[int], b
     """
     if strategy not in ("auto", "hierarchy") or instance.collective.name not in _HIERARCHICAL:
         return []
-    most = min(_MAX_FINEST_PACED_TRANSFERS, MOST_READ_TRANSFERS * instance.num_ranks)
+    most = _most_readable(instance, _MAX_FINEST_PACED_TRANSFERS)
     cuts = (_worth_reading(instance, counts, buffer_bytes, most // share) for share in (2, 4))
     return [Candidate("hierarchy-ring", count, buffer_bytes) for count in dict.fromkeys(itertools.chain(*cuts))]
 

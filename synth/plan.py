@@ -297,8 +297,7 @@ class Plan:
         """
         if not any(each.boxed for each in planned) or self.has_nics or not self._is_refined:
             return []
-        mixed = is_uneven(self._within) and any(len(path.links) > 1 for path in self._within)
-        if mixed or is_crowded(self._within):
+        if (is_uneven(self._within) and not self._is_direct_within) or is_crowded(self._within):
             return []
         size = self.request.max_bytes
         counts = self._counts(size)
@@ -355,11 +354,11 @@ class Plan:
         ranks = self.request.topology.num_ranks
         whole = self.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
         alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
-        few = _FEWER * len(whole.paths)
-        # All that meet no other are kept, so that mostly there is nothing to look for.
-        many = len(whole.paths) - len(meeting(whole.paths)) > few
-        if alone or many or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
+        if alone or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
             return frozenset()
+        few = _FEWER * len(whole.paths)
+        if len(whole.paths) - len(meeting(whole.paths)) > few:
+            return frozenset()  # what meets no other is kept
         found = PathsApart()(whole)
         return found if len(found) <= few else frozenset()
 
@@ -543,6 +542,11 @@ class Plan:
         paths = self.instance(self.request.topology.num_ranks, self.request.max_bytes).paths
         return [path for path in paths if box_of[path.src] == box_of[path.dst]]
 
+    @property
+    def _is_direct_within(self) -> bool:
+        """Whether every path inside equal boxes is one link."""
+        return all(len(path.links) == 1 for path in self._within)
+
     def _is_held_up_inside(self, size: int) -> bool:
         """Whether what limits one large buffer are direct links of unequal width inside the machine's equal boxes: then packings of
         all ranks are better than one box's, as far as they are made in seconds.
@@ -550,7 +554,7 @@ class Plan:
         boxes, topology = self.boxes, self.request.topology
         if boxes is None or not self.ends or size <= CONNECTION_BOUND_BYTES or topology.num_ranks > _MOST_PACKED_RANKS:
             return False
-        if not is_uneven(self._within) or any(len(path.links) > 1 for path in self._within):
+        if not (is_uneven(self._within) and self._is_direct_within):
             return False
         copied = Collective(CollectiveName.ALLGATHER, topology.num_ranks, topology.num_ranks)
         cut = bound_of(topology, copied, self.paths, small=False).cut

@@ -94,7 +94,7 @@ def _split(machine: Machine, collective: Collective, cases: Sequence[Case]) -> l
         asked = set(np.unique(Classes.of(machine).ranks, return_index=True)[1].tolist())
     kept = [case for case in cases if _is_asked(case, asked, machine.num_ranks)]
     pairs = dict.fromkeys(max(_pairs(case), key=lambda pair: float(distance[pair])) for case in kept)
-    far = [part for case in kept for part in _far_parts(case, asked, distance)]
+    far = [part for case in kept for part in _far_parts(case, distance)]
     return [*kept, *(pair_case(collective, src, dst) for src, dst in pairs), *far]
 
 
@@ -106,13 +106,11 @@ def _is_asked(case: Case, asked: Container[int], num_ranks: int) -> bool:
     return True
 
 
-def _far_parts(case: Case, asked: Container[int], distance: Floats) -> list[Case]:
-    """Where one of the ranks that are `asked` takes what many give, or gives what many take: what has at least so far to go, by
-    every distance there is.
-    """
+def _far_parts(case: Case, distance: Floats) -> list[Case]:
+    """Where one rank takes what many give, or gives what many take: what has at least so far to go, by every distance there is."""
     into = len(case.takes) == 1
     end, *more = case.takes if into else case.gives
-    if more or end not in asked:
+    if more:
         return []
     others = case.gives if into else case.takes
     away = {rank: round(float(distance[(rank, end) if into else (end, rank)]), _DECIMALS) for rank in others}

@@ -299,12 +299,12 @@ class Evidence:
         ]
         if not held:
             return False
-        first = min(held, key=lambda entry: entry.schedules_us[size])
-        if self._goal.is_scheduled(size, first.schedules_us[size]):
+        best = min(held, key=lambda entry: entry.schedules_us[size])
+        if self._goal.is_scheduled(size, best.schedules_us[size]):
             return True
-        best = first.solution
-        busiest_us = busiest_link_us(best.instance, best.schedule.transfers())
-        held_up = best.schedule.makespan_us <= busiest_us * _KEPT_BUSY
+        solution = best.solution
+        busiest_us = busiest_link_us(solution.instance, solution.schedule.transfers())
+        held_up = solution.schedule.makespan_us <= busiest_us * _KEPT_BUSY
         return held_up and self.request.topology.num_ranks > _FEW_RANKS
 
     def is_near(self, size: int) -> bool:
