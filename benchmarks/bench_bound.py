@@ -3,7 +3,7 @@
     python -m benchmarks.bench_bound [allgather,alltoall,...]
 
 Each line: machine, collective, GPUs, limit in GB/s, seconds of wall time, what sets it. Up to 128 GPUs the paths are found first
-(not counted), and up to 64 small buffers get cuts of their own, as in `synth bound`.
+(not counted), and small buffers get cuts of their own, as in `synth bound`.
 """
 
 from __future__ import annotations

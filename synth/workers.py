@@ -55,6 +55,7 @@ def in_time(
     left_s: Callable[[], float],
     certain: int = 0,
     urgent: int | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Generator[Answer | None, None, None]:
     """As `in_parallel`, but an answer that is not there when no seconds are left is None; of the tasks so many are `certain` to be
     waited for.
@@ -62,7 +63,7 @@ def in_time(
     In other processes a task that has begun is given up, too; with 0 `processes` all is done here, where it ends.
 
     Of the tasks so many are `urgent` (None: all). The others are done while the caller has not asked for their answers yet, too, and
-    leave cores to what the caller does meanwhile.
+    leave cores to what the caller does then. Where others work this process would wait: it does `meanwhile` first.
     """
     if processes < 1 or not tasks or not _CAN_FORK:
         for number, task in enumerate(tasks):
@@ -71,6 +72,8 @@ def in_time(
     urgent = len(tasks) if urgent is None else urgent
     with multiprocessing.get_context("fork").Pool(min(processes, len(tasks)), _begin, (function, state)) as pool:
         answers = [pool.apply_async(_do, ((task, number >= urgent),)) for number, task in enumerate(tasks)]
+        if meanwhile is not None:
+            meanwhile()
         for number, answer in enumerate(answers):
             if number >= certain:
                 answer.wait(max(0.0, left_s()))

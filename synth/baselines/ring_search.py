@@ -71,8 +71,9 @@ def find_rings(topology: Topology, paths: Sequence[Path]) -> tuple[Ring, ...]:
     total = 0.0
     for speed in _speeds(paths):
         search = _Search(topology, paths, speed)
-        most = search.most(topology)
-        if most * speed <= total * (1 + _ROUNDING):
+        needed = total * (1 + _ROUNDING) / speed
+        most = search.most(topology, needed)
+        if most <= needed:
             continue
         rings = search.run(most)
         if len(rings) * speed > total * (1 + _ROUNDING):
@@ -123,8 +124,11 @@ class _Search:
                 ways.add(tuple(inside))
         return sorted(ways)
 
-    def most(self, topology: Topology) -> int:
-        """No more rings fit: every one is a way from rank 0 to any other, and these share no more of a link than there is."""
+    def most(self, topology: Topology, needed: float) -> int:
+        """No more rings fit: every one is a way from rank 0 to any other, and these share no more of a link than there is.
+
+        What is found to be no more than is `needed` is answer enough.
+        """
         place = {device.id: position for position, device in enumerate(topology.devices)}
         rooms: dict[tuple[int, int], int] = defaultdict(int)
         for link in {link for some in self.out for path in some for link in path.links}:
@@ -136,7 +140,13 @@ class _Search:
         graph = csr_array((room, (rows, columns)), shape=(len(place), len(place)))
         here, *others = (place[gpu.id] for gpu in topology.gpus)
         spread = others[:: -(-len(others) // _FLOWS)]
-        return min(int(maximum_flow(graph, *pair).flow_value) for far in spread for pair in ((here, far), (far, here)))
+        ends = [here, *spread]
+        fewest = int(min(graph.sum(axis=0)[ends].min(), graph.sum(axis=1)[ends].min()))
+        for pair in (pair for far in reversed(spread) for pair in ((here, far), (far, here))):
+            if fewest <= needed:
+                break
+            fewest = min(fewest, int(maximum_flow(graph, *pair).flow_value))
+        return fewest
 
     def run(self, most: int) -> list[Ring]:
         """The most rings found, `most` at most; every accepted ring brings its reversal where it fits."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from synth.bounds.concurrent import Priced
 
 #: Ranks up to which cuts are sought for small buffers too.
-MOST_LATE = 64
+MOST_LATE = 128
 #: One figure is better than another if it is by more than rounding.
 _SLIP = 1e-9
 #: And one that names no cut has to say that much more than one that does.
@@ -53,8 +53,8 @@ def bound_of(
     cut = named(machine, worst.side)
     limits = [limit_of(machine, worst.case, worst.side)]
     bound = Bound(latency, worst.us_per_byte, f"cut bound: what must get {cut_words(cut)}", cut=cut)
-    late = small and paths is not None and machine.num_ranks <= MOST_LATE
-    if late:
+    timed = small and paths is not None
+    if timed and machine.num_ranks <= MOST_LATE:
         limits = late_limits(oracle, collective, _late_cases(machine, collective, cases), limits)
     if collective.group is not None:
         return _with_limits(bound, limits)
@@ -63,7 +63,7 @@ def bound_of(
             bound, limits = _with_flow(machine, bound, limits)
         case CollectiveName.ALLREDUCE:
             islands = _islands(topology, paths)
-            if late:
+            if timed:
                 limits = [*limits, *merging_limits(oracle, islands)]
             bound, limits = _with_roots(oracle, islands, bound, limits)
     bound, limits = _with_copies(machine, collective, bound, limits)

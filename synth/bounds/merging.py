@@ -24,10 +24,9 @@ def merging_limits(oracle: CutOracle, sets: Iterable[frozenset[int]]) -> Iterato
     everybody = frozenset(range(machine.num_ranks))
     delays = machine.delays.between(everybody, everybody)
     near_us = _nearest_us(machine)
-    singles = [frozenset({rank}) for rank in everybody]
-    for inside in dict.fromkeys((*singles, *sets)):
-        for into in (True, False):
-            side = oracle.narrowest(inside, into=into)
+    around = list(dict.fromkeys((*(frozenset({rank}) for rank in everybody), *sets)))
+    for into in (True, False):
+        for inside, side in zip(around, oracle.narrowest(around, into=into), strict=True):
             edges = machine.crossing(~side if into else side)
             yield _limit(machine.rates[edges], delays[edges], near_us, len(inside), len(everybody - inside))
 

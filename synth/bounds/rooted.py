@@ -55,10 +55,10 @@ def rooted_allreduce(oracle: CutOracle, sets: Iterable[frozenset[int]] = (), rou
     """
     machine = oracle.machine
     master = _Master(machine)
-    singles = [frozenset({rank}) for rank in range(machine.num_ranks)]
-    for ranks in (*singles, *sets):
-        master.add(Half(tuple(~oracle.narrowest(ranks, into=True)), reduces=False))
-        master.add(Half(tuple(oracle.narrowest(ranks, into=False)), reduces=True))
+    around = [*(frozenset({rank}) for rank in range(machine.num_ranks)), *sets]
+    for into, out in zip(oracle.narrowest(around, into=True), oracle.narrowest(around, into=False), strict=True):
+        master.add(Half(tuple(~into), reduces=False))
+        master.add(Half(tuple(out), reduces=True))
     master.solve()
     # Corners of the program jump about; a running mean of them is violated by deeper cuts.
     steady, settled = master.point, False
@@ -76,13 +76,16 @@ def _violated(oracle: CutOracle, master: _Master, point: Floats) -> list[Half]:
     """Cuts that weights and loads do not get through."""
     weights, broadcast, reduced = np.split(point, [master.ranks, master.ranks + master.edges])
     total = float(weights.sum())
-    found = []
-    for rank in master.reps:
-        for reduces, load in ((False, broadcast), (True, reduced)):
-            side = oracle.root_cut(weights / total, rank, load / total, reduces, _SLIP)
-            if side is not None:
-                found.append(Half(tuple(side), reduces))
-    return found
+    halves = [
+        oracle.root_cuts(weights / total, master.reps, load / total, reduces, _SLIP)
+        for reduces, load in ((False, broadcast), (True, reduced))
+    ]
+    return [
+        Half(tuple(side), reduces)
+        for sides in zip(*halves, strict=True)
+        for reduces, side in zip((False, True), sides, strict=True)
+        if side is not None
+    ]
 
 
 class _Master:

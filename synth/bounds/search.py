@@ -7,9 +7,10 @@ A case that a time suffices for is done for good, since times only grow.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,22 +43,44 @@ class Worst:
         return float(self.per_GBps) * 1e-3
 
 
-def worst_cut(oracle: CutOracle, cases: Iterable[Case]) -> Worst | None:
-    """The worst cut over all cases; None where nothing has to move."""
-    machine = oracle.machine
-    worst: Worst | None = None
-    for case in cases:
-        if worst is None:
-            side = np.zeros(len(machine.topology.devices), dtype=bool)
-            side[machine.gpus[sorted(case.gives)]] = True
-            side[machine.gpus[sorted(case.takes)]] = False
-            worst = Worst(_per_GBps(machine, case, side), case, side)
-        while True:
-            found = oracle.cut(case, worst.per_GBps)
-            if found is None or _per_GBps(machine, case, found) <= worst.per_GBps:
-                break
-            worst = Worst(_per_GBps(machine, case, found), case, found)
+class _Late(NamedTuple):
+    """A case, and the least latency of a way of its own over each edge."""
+
+    case: Case
+    delays: Floats
+
+
+def worst_cut(oracle: CutOracle, cases: Sequence[Case]) -> Worst | None:
+    """The worst cut over all cases; None where nothing has to move.
+
+    Whenever a worse cut is found, all cases that are left are asked together whether its time is enough.
+    """
+    if not cases:
+        return None
+    machine, (first, *others) = oracle.machine, cases
+    side = np.zeros(len(machine.topology.devices), dtype=bool)
+    side[machine.gpus[sorted(first.gives)]] = True
+    side[machine.gpus[sorted(first.takes)]] = False
+    worst = _worse(oracle, first, Worst(_per_GBps(machine, first, side), first, side))
+    while others:
+        found = oracle.cuts(others, worst.per_GBps)
+        others = [case for case, cut in zip(others, found, strict=True) if cut is not None]
+        known = worst
+        while others and worst is known:
+            worst = _worse(oracle, others.pop(0), worst)
     return worst
+
+
+def _worse(oracle: CutOracle, case: Case, worst: Worst) -> Worst:
+    """The worst cut of a case, if that is worse than the worst known."""
+    while True:
+        found = oracle.cut(case, worst.per_GBps)
+        if found is None:
+            return worst
+        per_GBps = _per_GBps(oracle.machine, case, found)
+        if per_GBps <= worst.per_GBps:
+            return worst
+        worst = Worst(per_GBps, case, found)
 
 
 def _per_GBps(machine: Machine, case: Case, side: NDArray[np.bool_]) -> Fraction:
@@ -68,7 +91,7 @@ def _per_GBps(machine: Machine, case: Case, side: NDArray[np.bool_]) -> Fraction
 def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case], known: list[Limit]) -> list[Limit]:
     """`known`, and the limits of cuts that are worse than those for some buffers between small and large.
 
-    The turning points are tried one by one; at each, every case is asked whether the time that is known to be needed suffices.
+    The turning points are tried one by one; at each, all cases are asked whether the time that is known to be needed suffices.
     """
     distance = oracle.machine.delays.distance
     limits = list(known)
@@ -76,11 +99,10 @@ def late_limits(oracle: CutOracle, collective: Collective, cases: Sequence[Case]
     per_byte = max((limit.us_per_byte for limit in limits), default=0.0)
     if latency <= 0 or per_byte <= 0:
         return limits
-    split = _split(oracle.machine, collective, cases)
+    delays = oracle.machine.delays
+    split = [_Late(case, delays.between(case.gives, case.takes)) for case in _split(oracle.machine, collective, cases)]
     for turn in _TURNS:
-        buffer_bytes = float(turn) * latency / per_byte
-        for case in split:
-            _ask(oracle, case, buffer_bytes, latency, limits)
+        _ask(oracle, split, float(turn) * latency / per_byte, latency, limits)
     return limits
 
 
@@ -126,21 +148,26 @@ def _pairs(case: Case) -> list[tuple[int, int]]:
     return [(src, dst) for src in case.gives for dst in case.takes if src != dst]
 
 
-def _ask(oracle: CutOracle, case: Case, buffer_bytes: float, latency_us: float, limits: list[Limit]) -> None:
-    """Add the limits of this case that are worse at this buffer than what is known."""
+def _ask(
+    oracle: CutOracle, cases: Sequence[_Late], buffer_bytes: float, latency_us: float, limits: list[Limit]
+) -> None:
+    """Add the limits of these cases that are worse at this buffer than what is known."""
     machine = oracle.machine
-    delays = machine.delays.between(case.gives, case.takes)
     enough = max(latency_us, *(limit.time_us(buffer_bytes) for limit in limits))
-    while True:
-        capacities = machine.rates * np.maximum(enough - delays, 0.0) / buffer_bytes
-        side = oracle.late_cut(case, capacities)
-        if side is None:
-            return
-        limit = limit_of(machine, case, side, delays)
-        if limit.time_us(buffer_bytes) <= enough * (1 + _SLIP):
-            return
-        limits.append(limit)
-        enough = limit.time_us(buffer_bytes)
+    while cases:
+        capacities = [machine.rates * np.maximum(enough - late.delays, 0.0) / buffer_bytes for late in cases]
+        sides = oracle.late_cuts([late.case for late in cases], capacities)
+        found = [
+            (late, limit_of(machine, late.case, side, late.delays))
+            for late, side in zip(cases, sides, strict=True)
+            if side is not None
+        ]
+        held = enough * (1 + _SLIP)
+        cases = [late for late, limit in found if limit.time_us(buffer_bytes) > held]
+        for limit in sorted((limit for _, limit in found), key=lambda limit: limit.time_us(buffer_bytes)):
+            if (taken := limit.time_us(buffer_bytes)) > enough * (1 + _SLIP):
+                limits.append(limit)
+                enough = taken
 
 
 def limit_of(machine: Machine, case: Case, side: NDArray[np.bool_], delays: Floats | None = None) -> Limit:

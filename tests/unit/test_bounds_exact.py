@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from synth.bounds import Bound, Limit, bound_of
+from synth.bounds.cases import cases_of
 from synth.bounds.machine import Machine
 from synth.bounds.oracle import Case, CutOracle
 from synth.bounds.rooted import rooted_allreduce
+from synth.bounds.search import worst_cut
 from synth.bounds.turning import Classes
 from synth.bounds.used import used_links
 from synth.bounds.words import names
@@ -241,19 +244,54 @@ def test_rotations_make_programs_small_and_change_nothing(name: str) -> None:
     assert bound(spoilt, name).us_per_byte == pytest.approx(bound(machine, name).us_per_byte, rel=1e-6)
 
 
+@pytest.mark.parametrize("most_edges", [1, 200, 1 << 16], ids=["apart", "by-twos", "together"])
+def test_cuts_that_are_looked_for_together_are_those_of_each_alone(
+    most_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine.of(mesh(3, 4), None)
+    one = CutOracle(machine)
+    cases = cases_of(Collective(CollectiveName.ALLTOALL, machine.num_ranks, machine.num_ranks))
+    enough = worst_cut(one, cases)
+    assert enough is not None
+    capacities = [machine.rates * (1 + index) * 1e-5 for index in range(len(cases))]
+    weights = np.arange(machine.num_ranks) / sum(range(machine.num_ranks))
+    ranks = range(machine.num_ranks)
+    sets = [frozenset({rank, (rank + step) % machine.num_ranks}) for rank in ranks for step in (0, 1)]
+
+    def asked(oracle: CutOracle, each: Sequence[int]) -> list[list[Any]]:
+        some = [cases[index] for index in each]
+        roots = [index % machine.num_ranks for index in each]
+        return [
+            oracle.cuts(some, enough.per_GBps * Fraction(4, 5)),
+            oracle.late_cuts(some, [capacities[index] for index in each]),
+            *(oracle.root_cuts(weights, roots, machine.rates * 4e-5, reduces, 1e-7) for reduces in (False, True)),
+            *(oracle.narrowest([sets[index] for index in each], into=into) for into in (False, True)),
+        ]
+
+    monkeypatch.setattr("synth.bounds.oracle._MOST_EDGES", most_edges)
+    together = asked(one, range(len(cases)))
+    alone = [asked(CutOracle(machine), [index]) for index in range(len(cases))]
+    for kind, found in enumerate(together):
+        kinds = {None if side is None else tuple(side) for side in found}
+        assert len(kinds) > 2
+        assert (None in kinds) == (kind < 4)  # some get through, but for what is narrowest
+        for index, side in enumerate(found):
+            np.testing.assert_array_equal(side, alone[index][kind][0])
+
+
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "alltoall"])
 def test_of_equal_boxes_one_is_asked_what_is_late_and_answers_for_all(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = two_boxes(dgx1(), (0, 5))
     asked: list[Case] = []
-    late_cut = CutOracle.late_cut
+    late_cuts = CutOracle.late_cuts
 
-    def counted(oracle: CutOracle, case: Case, *rest: Any) -> Any:
-        asked.append(case)
-        return late_cut(oracle, case, *rest)
+    def counted(oracle: CutOracle, cases: Sequence[Case], *rest: Any) -> Any:
+        asked.extend(cases)
+        return late_cuts(oracle, cases, *rest)
 
-    monkeypatch.setattr(CutOracle, "late_cut", counted)
+    monkeypatch.setattr(CutOracle, "late_cuts", counted)
     once = bound(machine, name)
     few = len(asked)
     with monkeypatch.context() as patched:
