@@ -47,7 +47,13 @@ _MOST_JOINT_RANKS = 32
 CENTRAL = "central-"
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
-HIERARCHIES = {"hierarchy-ring": "ring", "hierarchy-doubling": "doubling", "hierarchy-direct": "direct"}
+STAR = "hierarchy-star"
+HIERARCHIES = {
+    "hierarchy-ring": "ring",
+    "hierarchy-doubling": "doubling",
+    STAR: "star",
+    "hierarchy-direct": "direct",
+}
 _HIERARCHICAL = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE})
 #: The same for what one rank sends or gets: boxes do not all do the same.
 CHAINS = {"hierarchy-chain": "ring", "hierarchy-two-trees": "two-trees", "hierarchy-fan": "direct"}
@@ -621,7 +627,8 @@ def hierarchy_candidates(
     worth = [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)] or fitting[:1]
     rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
-    tried = [*doubling, *rings] if len(worth) == 1 else [*rings, *doubling]
+    stars = [(STAR, count) for _, count in doubling[:1]] if is_large(instance.collective) else []
+    tried = [*stars, *doubling, *rings] if len(worth) == 1 else [*rings, *stars, *doubling]
     return [*pieces, *(Candidate(each, count, buffer_bytes) for each, count in tried)]
 
 

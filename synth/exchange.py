@@ -20,6 +20,9 @@ from math import prod
 from operator import or_
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from synth.errors import CheckError
 from synth.ir import Message
 
@@ -132,6 +135,11 @@ class Exchange:
             for level in self.levels
         )
 
+    @cached_property
+    def _place_of(self) -> tuple[NDArray[np.int64], ...]:
+        """The same by rank, -1 for who owns nothing."""
+        return tuple(np.array([places.get(rank, -1) for rank in range(self.num_ranks)]) for places in self._places)
+
     def span(self, rank: int, level: int, chunks: int, turn: int = 0) -> range:
         """Of so many chunks those that a rank goes on with before a level (after all of them: their number). Where they cannot be
         shared out evenly, `turn` says who gets more.
@@ -146,16 +154,27 @@ class Exchange:
             start, stop = start + cuts[0], start + cuts[1]
         return range(start, stop)
 
+    def spans(self, level: int, chunks: int, turn: int = 0) -> list[range]:
+        """`span` of every rank."""
+        starts = np.zeros(self.num_ranks, dtype=np.int64)
+        stops = np.full(self.num_ranks, chunks)
+        for above, place, shares in zip(self.levels[:level], self._place_of, self._shares, strict=False):
+            if above.parted:
+                sizes, more = stops - starts, turn % shares
+                stops = starts + np.where(place < 0, 0, (sizes * (place + 1) + more) // shares)
+                starts += np.where(place < 0, 0, (sizes * place + more) // shares)
+        return list(map(range, starts.tolist(), stops.tolist()))
+
     def given(self, phase: Phase, chunks: int, turn: int = 0) -> list[Given]:
         """What is given in a phase, nearest places first, so that no member is everybody's first; nothing is not given."""
         level = self.levels[phase.level]
+        spans = self.spans(phase.level + level.parted, chunks, turn)
+        owned_there = phase.kind is Kind.PART
         found = []
         for away in range(1, level.size):
             for group in level.groups:
-                for place, src in enumerate(group):
-                    dst = group[(place + away) % level.size]
-                    owner = dst if phase.kind is Kind.PART else src
-                    if span := self.span(owner, phase.level + level.parted, chunks, turn):
+                for src, dst in zip(group, (*group[away:], *group[:away]), strict=True):
+                    if span := spans[dst if owned_there else src]:
                         found.append(Given(src, dst, span))
         return found
 
@@ -166,12 +185,13 @@ class Exchange:
         for number, level in enumerate(self.levels):
             if sorted(rank for group in level.groups for rank in group) != list(ranks):
                 return f"level {number} has a rank in no group, or in two"
+            spans = self.spans(number, self.parts)
             for group in level.groups:
                 if len(group) != level.size:
                     return f"group {group} of level {number} is no {level.size} ranks"
-                if len({self.span(rank, number, self.parts) for rank in group}) > 1:
+                if any(spans[rank] != spans[group[0]] for rank in group):
                     return f"group {group} of level {number} has different parts"
-                if level.owners is not None and self.span(group[0], number, self.parts):
+                if level.owners is not None and spans[group[0]]:
                     owned, shares = len(level.owners.intersection(group)), self._shares[number]
                     if owned != shares:
                         return f"group {group} of level {number} has {owned} ranks that own parts, not {shares}"
@@ -189,9 +209,9 @@ class Exchange:
         same contributions in different orders, and not get the same bits.
         """
         sums: dict[range, set[int]] = defaultdict(set)
-        for rank, contributions in held.items():
-            if part := self.span(rank, level, self.parts):
-                sums[part].add(contributions)
+        for rank, part in enumerate(self.spans(level, self.parts)):
+            if part:
+                sums[part].add(held[rank])
         return any(reduce(or_, found).bit_count() < sum(map(int.bit_count, found)) for found in sums.values())
 
     def check(self) -> None:

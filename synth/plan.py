@@ -84,7 +84,9 @@ _FINER_APART = 4
 _FINER_JOINT = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
 _LARGEST_EXCHANGED = 256 << 10
-_MOST_EXCHANGED_RANKS = 64
+_MOST_EXCHANGED_RANKS = 256
+#: The same for those in slices, where schedules decide: these have as many times the messages.
+_MOST_SLICED_RANKS = 64
 #: Where schedules decide, so many exchanges are tried in few slices and in many, each of which takes a threadblock up to four steps.
 _EXCHANGES_CUT = 4
 _FEW_SLICES = 8
@@ -260,7 +262,7 @@ class Plan:
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = self._over_boxes(instance, counts, size)
         if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._are_alone(boxed)):
-            return boxed
+            return [*self._exchanged(instance, low, size), *boxed]
         inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(size)
         if inside:
             boxed = []
@@ -449,7 +451,8 @@ class Plan:
         else:
             best = shortest_in_slices(instance, [*whole, *turned], _EXCHANGES_CUT)
             best += shortest_in_slices(instance, gated, _EXCHANGES_WITH_GATES)
-            found += [each.cut(count) for each in best for count in (1, *self._slices)]
+            slices = self._slices if request.topology.num_ranks <= _MOST_SLICED_RANKS else ()
+            found += [each.cut(count) for each in best for count in (1, *slices)]
         return [
             Candidate(name, cuts[name], size) for name in dict.fromkeys(each.name for each in found) if name in cuts
         ]

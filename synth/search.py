@@ -22,6 +22,7 @@ from synth.candidates import (
     JOINT,
     LARGE_VIEW,
     LATENCY_BOUND_BYTES,
+    STAR,
     WAYS_OF_A_PLACE,
     Candidate,
     direct,
@@ -447,6 +448,8 @@ class Search:
         request = self.request
         if not sizes or request.instances is not None or request.has_cut or not request.by_time:
             return 1, []
+        if candidate.strategy == STAR:
+            return 1, []  # its many receives and sends would have to share threadblocks, and wait for each other
         if solution.written is None:
             used = dict.fromkeys((send.path for send in solution.schedule.sends), 1)
             needed = threadblocks_needed(solution.instance, used, joined=True)

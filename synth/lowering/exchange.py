@@ -300,7 +300,11 @@ class _Writer:
         for piece in pieces:
             total = place.room(place.group[0], piece.start)
             for members in _runs(place.group[1:]):
-                awaited = (place.group[0], *members) if members[0] == place.group[1] else members
+                awaited: Sequence[int] = members
+                if members[0] == place.group[1]:
+                    # What a rank adds onto its own sum it has given to all others before.
+                    own_first = phase.kind is Kind.ALL and phase.level > 0 and place.group[0] == rank.rank
+                    awaited = place.group if own_first else (place.group[0], *members)
                 needed = {share.received[other, piece.start].position for other in awaited if other != rank.rank}
                 if phase.kind is Kind.PART:
                     # Of its own part nobody is given anything; what others are given was waited for before it was sent.

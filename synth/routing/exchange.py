@@ -34,9 +34,13 @@ _NEARER = 1.03
 
 @dataclass(frozen=True)
 class ExchangeRouting:
-    """Options: members of a group at most."""
+    """Options: members of a group at most; and ranks from which on all exchanges have `few_levels` at most, and begin at the first:
+    there are very many others, and those of more hops take longer.
+    """
 
     most: int = 32
+    many_ranks: int = 65
+    few_levels: int = 3
 
     def __call__(self, instance: Instance) -> list[Slices]:
         """All exchanges over the levels found for an allreduce of all ranks, the fewest levels first: with each number of first
@@ -55,7 +59,10 @@ class ExchangeRouting:
         found: dict[str, Exchange] = {}
         inner: set[tuple[_Groups, ...]] = set()
         for order in sorted(set(itertools.permutations(_primes(ranks)))) if ranks < 32 else [tuple(_primes(ranks))]:
-            for levels in map(_in_order, _joined(_levels(singles, near, order), self.most)):
+            for joined in _joined(_levels(singles, near, order), self.most):
+                if ranks >= self.many_ranks and len(joined) > self.few_levels:
+                    continue
+                levels = _in_order(joined)
                 pairs = [pair for level in levels for group in level for pair in itertools.permutations(group, 2)]
                 routes = _routes(direct, latencies_us, near, pairs)
                 for parted in range(len(levels) + 1):
@@ -71,7 +78,10 @@ class ExchangeRouting:
                         ways = _routes(direct, latencies_us, near, bare.pairs)
                         found[bare.name] = replace(bare, routes=ways)
         whole = [Slices((exchange,)) for exchange in found.values()]
-        turned = [Slices(turns, len(turns)) for exchange in found.values() if len(turns := _turned(exchange)) > 1]
+        if ranks < self.many_ranks:
+            turned = [Slices(turns, len(turns)) for exchange in found.values() if len(turns := _turned(exchange)) > 1]
+        else:
+            turned = []
         return sorted((*whole, *turned), key=lambda each: (len(each.exchanges[0].levels), each.count, each.name))
 
     def _gated(self, inner: Sequence[_Groups], near: Floats) -> Iterator[tuple[Level, ...]]:
@@ -148,14 +158,16 @@ def _routes(
     """For each pair the paths of a nearest way: of several, over those that fewest ways of other pairs take so far."""
     taken: Counter[int] = Counter()
     routes = {}
+    same_us = _TIE * near.max()
     for src, dst in pairs:
         hops: list[int] = []
         at = src
         while at != dst:
-            longer_us = latencies_us[at] + near[:, dst] - near[at, dst]
-            nearer = near[:, dst] < near[at, dst]
-            nearest = [int(relay) for relay in np.flatnonzero(nearer & (longer_us <= _TIE * near.max()))]
-            relay = dst if dst in nearest else min(nearest, key=lambda each: (taken[direct[at, each]], each))
+            relay = dst
+            if latencies_us[at, dst] - near[at, dst] > same_us:
+                longer_us = latencies_us[at] + near[:, dst] - near[at, dst]
+                nearest = np.flatnonzero((near[:, dst] < near[at, dst]) & (longer_us <= same_us)).tolist()
+                relay = min(nearest, key=lambda each: (taken[direct[at, each]], each))
             hops.append(direct[at, relay])
             at = relay
         taken.update(hops)
@@ -177,7 +189,8 @@ def _primes(count: int) -> list[int]:
 def _levels(blocks: Sequence[_Block], near: Floats, order: Sequence[int]) -> list[_Groups]:
     """The groups of each level, joining so many of the blocks at a time."""
     ranks = len(near)
-    tie = _TIE * float(near.max()) / ranks * np.abs(np.subtract.outer(np.arange(ranks), np.arange(ranks)))
+    away = np.subtract.outer(np.arange(ranks), np.arange(ranks)) / ranks
+    tie = _TIE * float(near.max()) * away**2
     cost = np.maximum(near, near.T) + tie
     levels = []
     for size in order:

@@ -18,6 +18,11 @@ def _doubling(count: int) -> tuple[Parents, ...]:
     return ((0, *(box - (1 << (box.bit_length() - 1)) for box in range(1, count))),)
 
 
+def _star(count: int) -> tuple[Parents, ...]:
+    """From the own box to every other."""
+    return ((0,) * count,)
+
+
 def _two_trees(count: int) -> tuple[Parents, ...]:
     """Two binary trees, for every other chunk each: no box passes on in both, so that it sends as much as it receives."""
     others = count - 1
@@ -40,11 +45,12 @@ def _two_trees(count: int) -> tuple[Parents, ...]:
 _TREES: dict[str, Callable[[int], tuple[Parents, ...]]] = {
     "ring": _ring,
     "doubling": _doubling,
+    "star": _star,
     "two-trees": _two_trees,
 }
 #: Where every box's chunks go to all: a ring needs a connection each way and as many hops as there are boxes, doubling log2 of the
-#: boxes of either.
-TO_ALL = ("ring", "doubling")
+#: boxes of either, a star one hop and as many connections as there are other boxes.
+TO_ALL = ("ring", "doubling", "star")
 #: Where chunks of one rank do: a ring from its box on, or trees of log2 of the boxes' hops.
 FROM_ONE = ("ring", "two-trees")
 #: No trees of boxes: chunks with one destination go straight from every box to every other.

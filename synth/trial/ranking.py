@@ -28,6 +28,8 @@ _LEAST_OF_LL128 = 0.97
 #: And what is on as many threadblocks as there are no less than this, times what is estimated of it there: none of a thousand that
 #: were estimated at more than the best so far over this was better.
 _LEAST_OF_WIDE = 0.75
+#: Along another pattern of boxes what is estimated at no more than this, times the best, may be better.
+_PATTERNS_APART = 2.5
 #: Of what comes in rounds, what is alike in all boxes is taken if its rounds take no longer than this, times those of the best.
 _AS_FEW_ROUNDS = 1.01
 
@@ -104,7 +106,8 @@ class Ranking:
             return ranked.all[:1]
         if size <= CONNECTION_BOUND_BYTES:
             paced = [contender for contender in ranked.all if self.evidence.entry(contender).candidate.in_rounds]
-            first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1]))
+            patterns = self._first_of_patterns(ranked.all, size)
+            first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1], *patterns))
             return [contender for contender in first if not self._fell_short(contender, size)]
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked.all, size)
@@ -112,6 +115,21 @@ class Ranking:
         if not self.evidence.plan.collective(1).combining or self.evidence.request.instances is not None:
             return leaders
         return [self.shapes.wider(leader, size) or leader for leader in leaders]
+
+    def _first_of_patterns(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
+        """Where all that is routed is routed for one of many equal boxes, the most promising along every pattern of these, unless it
+        is far behind: estimates say little of how many connections share a NIC.
+        """
+        patterns: dict[str, Contender] = {}
+        limit_us = min((self.evidence.estimates(each)[size] for each in ranked), default=0.0) * _PATTERNS_APART
+        for contender in ranked:
+            candidate = self.evidence.entry(contender).candidate
+            if candidate.exchanged or self.evidence.is_known(contender):
+                continue
+            if not candidate.boxed:
+                return []
+            patterns.setdefault(candidate.strategy, contender)
+        return [leader for leader in patterns.values() if self.evidence.estimates(leader)[size] <= limit_us]
 
     def is_worth_it(self, contender: Contender, size: int) -> bool:
         """Whether to simulate what is not the most promising: where nothing is near enough to the limit, and others' algorithms

@@ -125,6 +125,23 @@ def test_the_shortest_come_first(topology: Topology) -> None:
         times[exchange.name] = Replay(cut, [hop.message for hop in hops], [hop.waits for hop in hops]).makespan_us(cut)
     ranked = [times[exchange.name] for exchange in shortest(instance, found, None, len(found))]
     assert ranked == pytest.approx(sorted(times.values()))
+    for protocol in (None, "LL", "Simple"):
+        everything = shortest(instance, found, protocol, len(found))
+        for most in range(1, len(found)):
+            assert shortest(instance, found, protocol, most) == everything[:most]
+
+
+@settings(max_examples=40)
+@given(st.data(), machines())
+def test_the_parts_of_all_are_those_of_each(data: st.DataObject, topology: Topology) -> None:
+    slices: Slices = data.draw(st.sampled_from(ExchangeRouting()(allreduce(topology))))
+    exchange = data.draw(st.sampled_from(slices.exchanges))
+    chunks, turn = data.draw(st.integers(1, 3 * exchange.parts)), data.draw(st.integers(0, 5))
+    for level in range(len(exchange.levels) + 1):
+        each = [exchange.span(rank, level, chunks, turn) for rank in range(exchange.num_ranks)]
+        assert [(one.start, one.stop) for one in exchange.spans(level, chunks, turn)] == [
+            (one.start, one.stop) for one in each
+        ]
 
 
 @settings(max_examples=40)
@@ -174,3 +191,23 @@ def test_sums_of_many_are_several_operations(ranks: int) -> None:
     options = LoweringOptions(protocol="Simple")
     algo = exchanged(instance, whole).program(options)
     verify_algo(algo, lowered_collective(instance.collective, options))
+
+
+@pytest.mark.parametrize("name", ["exchange-2-17", "exchange-2p-17", "exchange-2p-17p"])
+def test_what_is_added_onto_the_own_sum_was_given_to_all_before(name: str) -> None:
+    """Of a large group sums are several operations, of which the first would overwrite what later ones' ranks are still sent."""
+    machine = graphs.star(34)
+    found = {each.name: each for each in ExchangeRouting()(allreduce(machine))}
+    instance = allreduce(machine, found[name].parts)
+    for runtime in ("msccl", "executor"):
+        options = LoweringOptions(runtime=runtime, protocol="LL")
+        algo = exchanged(instance, found[name]).program(options)
+        verify_algo(algo, lowered_collective(instance.collective, options), runtime=runtime)
+
+
+def test_over_many_ranks_exchanges_have_few_levels() -> None:
+    machine = graphs.star(72)
+    found = ExchangeRouting()(allreduce(machine))
+    assert {each.name for each in found} >= {"exchange-8-9", "exchange-24p-3", "exchange-2p-4p-9"}
+    assert {len(each.exchanges[0].levels) for each in found} <= {1, 2, 3}
+    assert all(len(each.exchanges) == 1 for each in found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,14 @@ def _niceness(base: int, _: int) -> int:
 def _slept(_: None, seconds: float) -> float:
     time.sleep(seconds)
     return seconds
+
+
+def _waited(path: Path, _: int) -> bool:
+    for _ in range(6000):
+        if path.exists():
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def _never() -> float:
@@ -75,3 +84,16 @@ def test_what_is_not_urgent_gives_way_to_what_the_caller_does() -> None:
 def test_alone_nothing_gives_way() -> None:
     assert list(in_time(0, _niceness, os.nice(0), range(3), left_s=lambda: 60.0, urgent=1)) == [0, 0, 0]
     assert list(in_parallel(2, _niceness, os.nice(0), range(3))) == [0, 0, 0]
+
+
+@_forking
+def test_who_waits_does_something_meanwhile(tmp_path: Path) -> None:
+    """The task ends only once that is done."""
+    done = tmp_path / "done"
+    answers = in_time(1, _waited, done, [0], left_s=lambda: 60.0, certain=1, meanwhile=done.touch)
+    assert list(answers) == [True]
+
+
+def test_alone_nothing_is_done_meanwhile() -> None:
+    answers = in_time(0, _scaled, 3, range(2), left_s=lambda: 60.0, meanwhile=lambda: pytest.fail("who waits?"))
+    assert list(answers) == [0, 3]

@@ -14,6 +14,8 @@ from synth.routing.patterns import DIRECT, FROM_ONE, TO_ALL, Parents, strides, t
     ("doubling", 2, [1]),
     ("doubling", 5, [1, 2, 4]),
     ("doubling", 8, [1, 2, 4]),
+    ("star", 2, [1]),
+    ("star", 5, [1, 2, 3, 4]),
     ("two-trees", 2, [1]),
     ("two-trees", 3, [1, 2]),
     ("two-trees", 5, [1, 2, 3, 4]),
@@ -35,8 +37,13 @@ def depth(parents: Parents) -> int:
 @pytest.mark.parametrize("pattern", sorted({*TO_ALL, *FROM_ONE}))
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 32, 33])
 def test_every_box_is_reached_in_the_hops_that_a_pattern_needs(pattern: str, count: int) -> None:
-    most = {"ring": count - 1, "doubling": count.bit_length() - 1, "two-trees": (count - 1).bit_length()}[pattern]
-    assert max(map(depth, trees_of_boxes(pattern, count))) == most
+    most = {
+        "ring": count - 1,
+        "doubling": count.bit_length() - 1,
+        "star": 1,
+        "two-trees": (count - 1).bit_length(),
+    }
+    assert max(map(depth, trees_of_boxes(pattern, count))) == most[pattern]
 
 
 @pytest.mark.parametrize("count", range(3, 40))
