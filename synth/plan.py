@@ -85,6 +85,8 @@ _FINER_JOINT = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
 _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 256
+#: The same for a range, whose sizes share the time.
+_MOST_OF_A_RANGE = 64
 #: The same for those in slices, where schedules decide: these have as many times the messages.
 _MOST_SLICED_RANKS = 64
 #: Where schedules decide, so many exchanges are tried in few slices and in many, each of which takes a threadblock up to four steps.
@@ -431,7 +433,7 @@ class Plan:
             or request.sketch is not None
             or request.group is not None
             or not (size <= _LARGEST_EXCHANGED or (not by_time and self._latency_counts(size)))
-            or request.topology.num_ranks > _MOST_EXCHANGED_RANKS
+            or request.topology.num_ranks > (_MOST_EXCHANGED_RANKS if request.single_size else _MOST_OF_A_RANGE)
         ):
             return []
         counts = self._counts(low_bytes, 1 if by_time else _FINER_JOINT)

@@ -151,20 +151,26 @@ class Shapes:
         return list(dict.fromkeys((*rivals, *ranked[:_COARSE_ONES], *known[:_COARSE_KNOWN])))
 
     def halved(self, size: int) -> Iterator[Contender]:
-        """Where one size is asked for the best of LL on half as many threadblocks: on very many these share a link's latency, and
-        wait for each other, of which estimates say nothing.
+        """Where one size is asked for the best of LL on half as many threadblocks, and what was to be better than it: on very many
+        these share a link's latency, and wait for each other, of which estimates say nothing.
         """
         timed = self.evidence.timed(size)
         if not self.evidence.request.single_size or self.evidence.request.instances is not None:
             return
-        limit_us = min(timed.values(), default=0.0) * _NEAR_HALVED
+        best_us = min(timed.values(), default=0.0)
         low = [
             contender
             for contender, taken_us in timed.items()
-            if taken_us <= limit_us and contender.instances >= _MANY_INSTANCES and self.evidence.entry(contender).is_low
+            if (taken_us <= best_us * _NEAR_HALVED or self._promised(contender, size, best_us))
+            and contender.instances >= _MANY_INSTANCES
+            and self.evidence.entry(contender).is_low
         ]
         for contender in low[:_HALVED_ONES]:
             yield from self._times_over(contender, (contender.instances // 2,), size)
+
+    def _promised(self, contender: Contender, size: int, best_us: float) -> bool:
+        """Whether what was made for one of equal boxes was estimated at less than what turned out to be the best."""
+        return self.evidence.entry(contender).candidate.boxed and self.evidence.estimates(contender)[size] < best_us
 
     def wide_rivals(self, size: int) -> list[Contender]:
         """Of what is coarse, the rings and trees, where they come first of all: what is estimated well they rule out."""
