@@ -45,9 +45,10 @@ JOINT = "joint"
 _MOST_JOINT_RANKS = 32
 #: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
 CENTRAL = "central-"
+#: The strategy over equal boxes in which every one sends to every other itself.
+STAR = "hierarchy-star"
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
-STAR = "hierarchy-star"
 HIERARCHIES = {
     "hierarchy-ring": "ring",
     "hierarchy-doubling": "doubling",
