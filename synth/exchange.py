@@ -124,41 +124,22 @@ class Exchange:
         return [*dict.fromkeys(pair for one in given for pair in ((one.src, one.dst), (one.dst, one.src)))]
 
     @cached_property
-    def _places(self) -> tuple[dict[int, int], ...]:
-        """By level the place of every rank that may own a part among those of its group."""
-        return tuple(
-            {
-                rank: place
-                for group in level.groups
-                for place, rank in enumerate(filter(level.owners.__contains__, group) if level.owners else group)
-            }
-            for level in self.levels
-        )
-
-    @cached_property
-    def _place_of(self) -> tuple[NDArray[np.int64], ...]:
-        """The same by rank, -1 for who owns nothing."""
-        return tuple(np.array([places.get(rank, -1) for rank in range(self.num_ranks)]) for places in self._places)
-
-    def span(self, rank: int, level: int, chunks: int, turn: int = 0) -> range:
-        """Of so many chunks those that a rank goes on with before a level (after all of them: their number). Where they cannot be
-        shared out evenly, `turn` says who gets more.
-        """
-        start, stop = 0, chunks
-        for above, places, shares in zip(self.levels[:level], self._places, self._shares, strict=False):
-            if not above.parted:
-                continue
-            if rank not in places:
-                return range(start, start)
-            cuts = [((stop - start) * place + turn % shares) // shares for place in (places[rank], places[rank] + 1)]
-            start, stop = start + cuts[0], start + cuts[1]
-        return range(start, stop)
+    def _places(self) -> tuple[NDArray[np.int64], ...]:
+        """By level and rank its place among those of its group that may own a part, -1 for who owns nothing."""
+        places = np.full((len(self.levels), self.num_ranks), -1, dtype=np.int64)
+        for number, level in enumerate(self.levels):
+            for group in level.groups:
+                for place, rank in enumerate(filter(level.owners.__contains__, group) if level.owners else group):
+                    places[number, rank] = place
+        return tuple(places)
 
     def spans(self, level: int, chunks: int, turn: int = 0) -> list[range]:
-        """`span` of every rank."""
+        """By rank, those of so many chunks that it goes on with before a level (after all of them: their number). Where they cannot
+        be shared out evenly, `turn` says who gets more.
+        """
         starts = np.zeros(self.num_ranks, dtype=np.int64)
         stops = np.full(self.num_ranks, chunks)
-        for above, place, shares in zip(self.levels[:level], self._place_of, self._shares, strict=False):
+        for above, place, shares in zip(self.levels[:level], self._places, self._shares, strict=False):
             if above.parted:
                 sizes, more = stops - starts, turn % shares
                 stops = starts + np.where(place < 0, 0, (sizes * (place + 1) + more) // shares)

@@ -13,7 +13,6 @@ from statistics import fmean
 import numpy as np
 
 from synth.baselines import BASELINES, RIVALS
-from synth.bounds import Bound
 from synth.boxes import Boxes
 from synth.candidates import (
     CHAINS,
@@ -198,14 +197,11 @@ class Search:
         listed = [candidate for planned in waves for candidate in planned]
         certain = 0 if self.scored else self.plan.fewest(waves[0])
         processes, urgent = self._processes(listed), len(waves[0])
-        meanwhile = self._bound if self.request.jobs > 1 else None
+        # Whoever looks at what is found asks for the bound.
+        meanwhile = (lambda: self.plan.bound) if self.request.jobs > 1 else None
         return in_time(
             processes, _solved, self, listed, left_s=self._left_s, certain=certain, urgent=urgent, meanwhile=meanwhile
         )
-
-    def _bound(self) -> Bound:
-        """The plan's, which whoever looks at what is found asks for."""
-        return self.plan.bound
 
     def _left_s(self) -> float:
         """Seconds that the search may still take."""

@@ -22,6 +22,7 @@ from synth.topology import Topology
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 #: Rates as written are fractions of small numbers; one that is not (a third as a double) is taken for what it nearly is.
 _MOST_DENOMINATOR = 10**6
 
@@ -67,7 +68,7 @@ class Machine:
         """Bytes a us of every edge."""
         return np.array([float(rate) * 1e3 for rate in self.GBps])
 
-    def crossing(self, side: NDArray[np.bool_]) -> Ints:
+    def crossing(self, side: Bools) -> Ints:
         """The edges that lead out of a set of devices."""
         found: Ints = np.flatnonzero(side[self.tails] & ~side[self.heads])
         return found

@@ -16,16 +16,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from synth.bounds.machine import Floats, Ints, Machine
+from synth.bounds.machine import Bools, Floats, Ints, Machine
 
 #: scipy.sparse arrays; SciPy ships no types.
 Matrix = Any
-
-Bools = NDArray[np.bool_]
 
 #: SciPy's maximum flow counts in 32 bits, and adds a flow to the capacity of the edge back.
 _MOST = 1 << 29

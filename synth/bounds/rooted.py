@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array, eye_array, hstack, vstack
 
 from synth.bounds.machine import Floats, Machine
@@ -23,7 +22,6 @@ from synth.bounds.turning import Classes
 from synth.bounds.value import Limit
 from synth.milp.lp import solve_lp
 
-Bools = NDArray[np.bool_]
 #: Rounds of cuts after which what is proved is taken.
 ROUNDS = 60
 #: Columns of the program above which cuts are no longer sought: each round would take seconds.

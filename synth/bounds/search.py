@@ -13,10 +13,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth.bounds.cases import farthest_us, pair_case
-from synth.bounds.machine import Floats, Machine
+from synth.bounds.machine import Bools, Floats, Machine
 from synth.bounds.oracle import Case, CutOracle
 from synth.bounds.turning import Classes
 from synth.bounds.value import Cut, Limit
@@ -36,7 +35,7 @@ class Worst:
 
     per_GBps: Fraction
     case: Case
-    side: NDArray[np.bool_]
+    side: Bools
 
     @property
     def us_per_byte(self) -> float:
@@ -83,7 +82,7 @@ def _worse(oracle: CutOracle, case: Case, worst: Worst) -> Worst:
         worst = Worst(per_GBps, case, found)
 
 
-def _per_GBps(machine: Machine, case: Case, side: NDArray[np.bool_]) -> Fraction:
+def _per_GBps(machine: Machine, case: Case, side: Bools) -> Fraction:
     rate = sum((machine.GBps[edge] for edge in machine.crossing(side)), Fraction(0))
     return case.must_cross(side, machine.gpus) / rate if rate else Fraction(0)
 
@@ -170,7 +169,7 @@ def _ask(
                 enough = taken
 
 
-def limit_of(machine: Machine, case: Case, side: NDArray[np.bool_], delays: Floats | None = None) -> Limit:
+def limit_of(machine: Machine, case: Case, side: Bools, delays: Floats | None = None) -> Limit:
     """The limit of a case's cut."""
     if delays is None:
         delays = machine.delays.between(case.gives, case.takes)
@@ -178,7 +177,7 @@ def limit_of(machine: Machine, case: Case, side: NDArray[np.bool_], delays: Floa
     return Limit.of(float(case.must_cross(side, machine.gpus)), machine.rates[edges], delays[edges])
 
 
-def named(machine: Machine, side: NDArray[np.bool_]) -> Cut:
+def named(machine: Machine, side: Bools) -> Cut:
     """The cut in words: the side with fewer GPUs, and the links across."""
     sending = [rank for rank in range(machine.num_ranks) if side[machine.gpus[rank]]]
     into = 2 * len(sending) > machine.num_ranks

@@ -169,6 +169,8 @@ class _Writer:
         ends = ((rank, step) for step in steps for rank in (step.there.src, step.there.dst))
         self.partners = Counter((rank, step.slice, step.number) for rank, step in ends)
         """with how many others a rank exchanges something of a slice in a phase"""
+        self._parts: dict[tuple[int, int], list[range]] = {}
+        """by slice and level what every rank goes on with after it"""
 
     def _channels(self) -> dict[tuple[int, int], int]:
         """By pair, the lower rank first, the first channel on which none of its hops is taken, nor has a rank too many peers; pairs
@@ -275,9 +277,12 @@ class _Writer:
     def _place(self, rank: _Rank, step: Step, phase: Phase) -> _Place:
         """Where a rank has what it adds up in a phase of a slice."""
         exchange, share = self.slices.exchange(step.slice), rank.shares[step.slice]
-        (group,) = (group for group in exchange.levels[phase.level].groups if rank.rank in group)
         length = self.chunks // self.slices.count
-        part = exchange.span(rank.rank, phase.level + 1, length, self.slices.turn(step.slice))
+        if (parts := self._parts.get((step.slice, phase.level))) is None:
+            parts = exchange.spans(phase.level + 1, length, self.slices.turn(step.slice))
+            self._parts[step.slice, phase.level] = parts
+        part = parts[rank.rank]
+        (group,) = (group for group in exchange.levels[phase.level].groups if rank.rank in group)
         mine = range(part.start + step.slice * length, part.stop + step.slice * length)
         rooms: dict[int, int] = {}
         if len(group) > 2 or not self.options.fuses:
