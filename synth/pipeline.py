@@ -42,12 +42,13 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
-    with closing(search.waves()) as waves:
+    with closing(search.waves()) as waves, closing(trial):
         for number, scored in enumerate(waves, 1):
             trial.look_at(scored, more=number < len(plan.waves) and not search.notes)
             if trial.closed:
                 break
-    segments, files = _files(request, trial)
+        segments = trial.segments(request.max_files)
+    files = _files(request, trial, segments)
     ledger.enter("bound")
     bound = _bound(plan, trial.scored)
     rows = _rows(plan, trial, segments, bound)
@@ -68,9 +69,8 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     )
 
 
-def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan]]:
-    """The split of the sizes by the trial's costs, and its files, each verified."""
-    segments = trial.segments(request.max_files)
+def _files(request: Request, trial: Trial, segments: Sequence[Segment]) -> list[FilePlan]:
+    """The files of a split of the sizes, each verified."""
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
     chosen = [trial.contenders[segment.candidate] for segment in segments]
@@ -84,7 +84,7 @@ def _files(request: Request, trial: Trial) -> tuple[list[Segment], list[FilePlan
     ]
     for number, _ in enumerate(in_parallel(request.jobs, _verify, claims, range(len(claims))), 1):
         trial.progress(Progress("verify", f"file {number} of {len(files)}", None, None))
-    return segments, files
+    return files
 
 
 class _Claim(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,7 +39,7 @@ from synth.simulate.routes import Paths
 from synth.timing import busiest_link_us
 from synth.trial.contender import Contender, Runs
 from synth.units import format_size
-from synth.workers import in_time
+from synth.workers import Crew
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
@@ -86,6 +87,14 @@ class _Found:
     seconds: dict[str, float]
 
 
+class _Task(NamedTuple):
+    """A contender to be made a program and simulated at some sizes, or only estimated: it was `given_up` before."""
+
+    contender: Contender
+    sizes: list[int]
+    given_up: bool
+
+
 class Effort(NamedTuple):
     """A candidate as work: links that its messages cross, for a simulation; messages and chunks of them, for a program."""
 
@@ -121,6 +130,13 @@ class Evidence:
         self._simulators: dict[Contender, Simulator] = {}
         self._given_up: set[Contender] = set()
         self._efforts: dict[int, Effort] = {}
+        self._crew: Crew[Evidence, _Task, _Found | NoAnswerError] | None = None
+
+    def close(self) -> None:
+        """End the processes that simulate, if there are any: they know what was known when they were started."""
+        if self._crew is not None:
+            self._crew.dismiss()
+            self._crew = None
 
     @property
     def request(self) -> Request:
@@ -342,35 +358,40 @@ class Evidence:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up, unless nothing
         was simulated so far: then the first is waited for.
         """
-        tasks: list[tuple[Contender, list[int]]] = []
+        tasks: list[_Task] = []
         for contender, sizes in runs.items():
-            made = self.is_made(contender)
-            tasks += [(contender, [size]) for size in reversed(sizes)] if made else [(contender, sizes)]
-        processes = self.request.jobs if self.work > _WORTH_A_PROCESS else 0
+            parts = [[size] for size in reversed(sizes)] if self.is_made(contender) else [sizes]
+            tasks += [_Task(contender, part, contender in self._given_up) for part in parts]
+        if self.work <= _WORTH_A_PROCESS:
+            crew = Crew(0, _simulated, self)
+        else:
+            crew = self._crew = self._crew or Crew(self.request.jobs, _simulated, self)
         self.ledger.rest()
         must = 0 if any(self._times.values()) else 1
         certain = must if may_end else len(tasks)
-        answers = in_time(processes, _simulated, self, tasks, left_s=self._left_s, certain=certain)
-        for number, (contender, sizes) in enumerate(tasks):
-            found = next(answers)
-            if found is None:
-                self.late += 1
-                continue
-            entry = self.entry(contender)
-            detail = f"{format_size(sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
-            self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
-            if isinstance(found, NoAnswerError):
-                self.refusals[contender] = found
-            else:
-                if contender not in self.contenders:
-                    self.contenders.append(contender)
-                self._extents[contender] = found.extent
-                self._drafts_of(contender).add(found.made)
-                self._times.setdefault(contender, {}).update(found.times_us)
-                if found.given_up:
-                    self._given_up.add(contender)
-                self.ledger.add(found.seconds)
-        answers.close()
+        with closing(crew.answers(tasks, left_s=self._left_s, certain=certain, kind=_contender)) as answers:
+            for number, (task, found) in enumerate(zip(tasks, answers, strict=True)):
+                if found is None:
+                    self.late += 1
+                    continue
+                entry = self.entry(task.contender)
+                detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
+                self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
+                self._take(task.contender, found)
+
+    def _take(self, contender: Contender, found: _Found | NoAnswerError) -> None:
+        """Note what was found of a contender."""
+        if isinstance(found, NoAnswerError):
+            self.refusals[contender] = found
+            return
+        if contender not in self.contenders:
+            self.contenders.append(contender)
+        self._extents[contender] = found.extent
+        self._drafts_of(contender).add(found.made)
+        self._times.setdefault(contender, {}).update(found.times_us)
+        if found.given_up:
+            self._given_up.add(contender)
+        self.ledger.add(found.seconds)
 
     def _left_s(self) -> float:
         """Seconds of the request that are left."""
@@ -452,17 +473,21 @@ class Evidence:
         )
 
 
-def _simulated(evidence: Evidence, task: tuple[Contender, list[int]]) -> _Found | NoAnswerError:
+def _contender(task: _Task) -> Contender:
+    return task.contender
+
+
+def _simulated(evidence: Evidence, task: _Task) -> _Found | NoAnswerError:
     """A contender's program and its times at some sizes: in whichever process."""
-    contender, sizes = task
+    contender = task.contender
     here = copy(evidence)
     here.ledger = Ledger()
+    here._given_up = {contender} if task.given_up else set()
     drafts = here._drafts_of(contender)
     before = len(drafts.made)
     try:
-        times = {size: here.time_us(contender, size) for size in sizes}
+        times = {size: here.time_us(contender, size) for size in task.sizes}
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    given_up = contender in here._given_up
-    return _Found(here.extent(contender), drafts.made[before:], times, given_up, here.ledger.seconds)
+    return _Found(here.extent(contender), drafts.made[before:], times, bool(here._given_up), here.ledger.seconds)

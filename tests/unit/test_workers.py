@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from synth.workers import in_parallel, in_time
+from synth.workers import Crew, in_parallel, in_time
 
 
 def _scaled(factor: int, value: int) -> int:
@@ -97,3 +97,86 @@ def test_who_waits_does_something_meanwhile(tmp_path: Path) -> None:
 def test_alone_nothing_is_done_meanwhile() -> None:
     answers = in_time(0, _scaled, 3, range(2), left_s=lambda: 60.0, meanwhile=lambda: pytest.fail("who waits?"))
     assert list(answers) == [0, 3]
+
+
+def _noted(notes: dict[str, list[int]], task: tuple[str, int]) -> tuple[int, list[int]]:
+    """Who does the task, and what it has noted of the kind so far."""
+    kind, value = task
+    notes.setdefault(kind, []).append(value)
+    return os.getpid(), notes[kind]
+
+
+def _kind(task: tuple[str, int]) -> str:
+    return task[0]
+
+
+def _forever() -> float:
+    return 60.0
+
+
+def test_alone_a_crew_keeps_its_state_and_shares_it_with_the_caller() -> None:
+    notes: dict[str, list[int]] = {}
+    crew = Crew(0, _noted, notes)
+    assert [answer[1] for answer in crew.answers([("a", 1)], left_s=_forever) if answer] == [[1]]
+    assert [answer[1] for answer in crew.answers([("a", 2)], left_s=_forever) if answer] == [[1, 2]]
+    assert notes == {"a": [1, 2]}
+
+
+@_forking
+def test_a_task_finds_what_one_of_its_kind_has_made_until_the_crew_is_dismissed() -> None:
+    notes = {"a": [0]}
+    crew = Crew(2, _noted, notes)
+    # One round after the other, so that nobody is busy when the next begins.
+    rounds = [next(iter(crew.answers([("a", value)], left_s=_forever, kind=_kind))) for value in (1, 2, 3)]
+    assert [answer[1] for answer in rounds if answer] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    assert len({answer[0] for answer in rounds if answer}) == 1
+    assert notes == {"a": [0]}
+    crew.dismiss()
+    notes["a"] = [7]
+    answers = [*crew.answers([("a", 8)], left_s=_forever, kind=_kind)]
+    crew.dismiss()
+    assert [answer[1] for answer in answers if answer] == [[7, 8]]
+
+
+@_forking
+def test_kinds_are_shared_out_and_done_in_the_order_of_their_tasks_each() -> None:
+    crew = Crew(2, _noted, {})
+    tasks = [(kind, value) for value in range(20) for kind in "abcd"]
+    answers = [answer for answer in crew.answers(tasks, left_s=_forever, kind=_kind) if answer]
+    crew.dismiss()
+    assert len(answers) == len(tasks)
+    done: dict[tuple[int, str], list[int]] = {}
+    for (kind, value), (worker, noted) in zip(tasks, answers, strict=True):
+        done.setdefault((worker, kind), []).append(value)
+        assert noted == done[worker, kind]
+
+
+@_forking
+def test_after_a_task_was_given_up_others_go_on() -> None:
+    crew = Crew(2, _slept, None)
+    assert list(crew.answers([0.0, 3600.0], left_s=lambda: 0.3, certain=1)) == [0.0, None]
+    assert list(crew.answers([0.0, 0.01, 0.02], left_s=_forever)) == [0.0, 0.01, 0.02]
+    crew.dismiss()
+
+
+def _failed(_: None, task: int) -> int:
+    if task < 0:
+        os._exit(-task)
+    if task == 0:
+        raise ValueError("nothing")
+    return task
+
+
+@_forking
+def test_what_a_task_raises_is_raised_at_its_place() -> None:
+    answers = in_parallel(2, _failed, None, [1, 0, 2])
+    assert next(answers) == 1
+    with pytest.raises(ValueError, match="nothing") as raised:
+        next(answers)
+    assert "_failed" in "".join(raised.value.__notes__)
+
+
+@_forking
+def test_a_process_that_dies_is_told_of_and_not_waited_for() -> None:
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        list(in_parallel(2, _failed, None, [1, -3, 2]))
