@@ -88,11 +88,14 @@ class _Found:
 
 
 class _Task(NamedTuple):
-    """A contender to be made a program and simulated at some sizes, or only estimated: it was `given_up` before."""
+    """A contender to be made a program, with its drafts that were `found` since workers started, and simulated at some sizes, or
+    only estimated: it was `given_up` before.
+    """
 
     contender: Contender
     sizes: list[int]
     given_up: bool
+    found: Sequence[Made]
 
 
 class Effort(NamedTuple):
@@ -131,6 +134,8 @@ class Evidence:
         self._given_up: set[Contender] = set()
         self._efforts: dict[int, Effort] = {}
         self._crew: Crew[Evidence, _Task, _Found | NoAnswerError] | None = None
+        self._known_drafts: dict[int, int] = {}
+        """by the first position of their solution, how many drafts the crew started with"""
 
     def close(self) -> None:
         """End the processes that simulate, if there are any: they know what was known when they were started."""
@@ -199,9 +204,12 @@ class Evidence:
 
     def _drafts_of(self, contender: Contender) -> Drafts:
         """Those of the contender's solution, whatever protocol it is under."""
+        return self._drafts.setdefault(self._first_of(contender), Drafts())
+
+    def _first_of(self, contender: Contender) -> int:
+        """The first position of the contender's solution."""
         solution = self.entry(contender).solution
-        first = next(position for position, entry in enumerate(self.scored) if entry.solution is solution)
-        return self._drafts.setdefault(first, Drafts())
+        return next(position for position, entry in enumerate(self.scored) if entry.solution is solution)
 
     def computed(self, contender: Contender) -> Collective:
         """The collective that the contender's program carries out."""
@@ -358,14 +366,8 @@ class Evidence:
         """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up, unless nothing
         was simulated so far: then the first is waited for.
         """
-        tasks: list[_Task] = []
-        for contender, sizes in runs.items():
-            parts = [[size] for size in reversed(sizes)] if self.is_made(contender) else [sizes]
-            tasks += [_Task(contender, part, contender in self._given_up) for part in parts]
-        if self.work <= _WORTH_A_PROCESS:
-            crew = Crew(0, _simulated, self)
-        else:
-            crew = self._crew = self._crew or Crew(self.request.jobs, _simulated, self)
+        crew = self._workers()
+        tasks = [task for contender, sizes in runs.items() for task in self._tasks(contender, sizes)]
         self.ledger.rest()
         must = 0 if any(self._times.values()) else 1
         certain = must if may_end else len(tasks)
@@ -378,6 +380,23 @@ class Evidence:
                 detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
                 self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
+
+    def _workers(self) -> Crew[Evidence, _Task, _Found | NoAnswerError]:
+        """Who makes programs and simulates them, with what is known now or was when they were started."""
+        if self.work <= _WORTH_A_PROCESS:
+            return Crew(0, _simulated, self)
+        if self._crew is None:
+            self._crew = Crew(self.request.jobs, _simulated, self)
+            self._known_drafts = {first: len(drafts.made) for first, drafts in self._drafts.items()}
+        return self._crew
+
+    def _tasks(self, contender: Contender, sizes: list[int]) -> list[_Task]:
+        """What is to be done: all at once where the program has to be made first."""
+        given_up = contender in self._given_up
+        if self.is_made(contender):
+            return [_Task(contender, [size], given_up, ()) for size in reversed(sizes)]
+        known = self._known_drafts.get(self._first_of(contender), 0)
+        return [_Task(contender, sizes, given_up, self._drafts_of(contender).made[known:])]
 
     def _take(self, contender: Contender, found: _Found | NoAnswerError) -> None:
         """Note what was found of a contender."""
@@ -484,6 +503,7 @@ def _simulated(evidence: Evidence, task: _Task) -> _Found | NoAnswerError:
     here.ledger = Ledger()
     here._given_up = {contender} if task.given_up else set()
     drafts = here._drafts_of(contender)
+    drafts.add(task.found)
     before = len(drafts.made)
     try:
         times = {size: here.time_us(contender, size) for size in task.sizes}
