@@ -94,7 +94,9 @@ _FINEST_LATE = 16
 #: Buffers up to this are decided by connections as much as by links: candidates are made for an interpreter, too.
 CONNECTION_BOUND_BYTES = 64 << 20
 #: Many boxes send to each other directly for buffers up to this.
-_LARGEST_STARRED = 4 << 20
+LARGEST_STARRED = 16 << 20
+#: Ranks up to which they are in a range, too: programs of so many connections take long, and sizes share the time.
+_MOST_STARRED_OF_A_RANGE = 128
 #: The protocol whose connections stand for all where candidates are made for an interpreter: LL has less latency, Simple more.
 VIEW = "LL128"
 #: The same for buffers that are larger than `CONNECTION_BOUND_BYTES`.
@@ -630,8 +632,11 @@ def hierarchy_candidates(
     worth = [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)] or fitting[:1]
     rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
     doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
-    # Programs of so many connections take long, and sizes of a range share the time.
-    starred = single and is_large(instance.collective) and buffer_bytes <= _LARGEST_STARRED
+    starred = (
+        is_large(instance.collective)
+        and buffer_bytes <= LARGEST_STARRED
+        and (single or ranks <= _MOST_STARRED_OF_A_RANGE)
+    )
     stars = [(STAR, count) for _, count in doubling[:1]] if starred else []
     tried = [*doubling, *stars, *rings] if len(worth) == 1 else [*rings, *doubling, *stars]
     return [*pieces, *(Candidate(each, count, buffer_bytes) for each, count in tried)]

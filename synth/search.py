@@ -20,6 +20,7 @@ from synth.candidates import (
     HIERARCHIES,
     JOINT,
     LARGE_VIEW,
+    LARGEST_STARRED,
     LATENCY_BOUND_BYTES,
     STAR,
     WAYS_OF_A_PLACE,
@@ -266,6 +267,8 @@ class Search:
         anchor_bytes = candidate.anchor_bytes
         if candidate.strategy in BASELINES:
             return self.plan.served(candidate)
+        if candidate.strategy == STAR:
+            return [size for size in self.plan.sizes if size <= LARGEST_STARRED]  # estimates flatter it beyond
         if candidate.boxed:
             return self.plan.sizes
         return [size for size in self.plan.sizes if anchor_bytes <= size * _REACH and size <= anchor_bytes * _REACH]

@@ -150,12 +150,12 @@ class _Worker:
             return _Outcome(error=RuntimeError(f"a process ended with exit code {code} amid its work: out of memory?"))
 
     def stop(self) -> None:
-        """Stop what the process does."""
-        self._process.terminate()
+        """Stop what the process does: for sure, whatever it makes of signals that can be handled."""
+        self._process.kill()
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        self._process.terminate()
+        self.stop()
         self._process.join()
         self._pipe.close()
 

@@ -15,6 +15,7 @@ from synth.candidates import (
     LATENCY_BOUND_BYTES,
     MAX_GREEDY_TRANSFERS,
     MAX_TRANSFERS,
+    STAR,
     Candidate,
     anchors,
     candidates,
@@ -428,6 +429,22 @@ def test_where_schedules_decide_a_flow_is_cut_once_more(name: str) -> None:
     finest = {"alltoall": 16, "gather": 256}[name]
     assert tried("auto", False) == tried("flow", False) == [("flow", finest)]
     assert tried("auto", True) == tried("greedy", False) == []
+
+
+@pytest.mark.parametrize(("ranks", "size", "alone", "in_range"), [
+    (64, MB, False, False),
+    (128, MB, True, True),
+    (128, 16 * MB, True, True),
+    (128, 32 * MB, False, False),
+    (256, MB, True, False),
+])  # fmt: skip
+def test_many_boxes_send_to_each_other_directly_up_to_medium_sizes(
+    ranks: int, size: int, alone: bool, in_range: bool
+) -> None:
+    instance = instance_of(star(ranks), "allgather")
+    for single, starred in ((True, alone), (False, in_range)):
+        tried = hierarchy_candidates(instance, "auto", POWERS, size, by_time=True, single=single)
+        assert any(each.strategy == STAR for each in tried) is starred
 
 
 @pytest.mark.parametrize(("ranks", "finest"), [(8, 64), (16, 64), (32, 32), (64, 4)])
