@@ -148,6 +148,8 @@ class _Worker:
             self._process.join()
             code = self._process.exitcode
             return _Outcome(error=RuntimeError(f"a process ended with exit code {code} amid its work: out of memory?"))
+        except Exception as error:  # what cannot be sent
+            return _Outcome(error=error)
 
     def stop(self) -> None:
         """Stop what the process does: for sure, whatever it makes of signals that can be handled."""
@@ -245,8 +247,7 @@ def _serve(pipe: Connection, function: Callable[[Any, Any], Any], state: Any) ->
                 os.nice(_NICENESS)  # for good: tasks come in their order, and all later ones give way, too
                 gave_way = True
             try:
-                outcome = _Outcome(function(state, task))
+                pipe.send(_Outcome(function(state, task)))
             except Exception as error:
                 error.add_note("".join(traceback.format_exception(error)))
-                outcome = _Outcome(error=error)
-            pipe.send(outcome)
+                pipe.send(_Outcome(error=error))

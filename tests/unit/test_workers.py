@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -180,3 +181,17 @@ def test_what_a_task_raises_is_raised_at_its_place() -> None:
 def test_a_process_that_dies_is_told_of_and_not_waited_for() -> None:
     with pytest.raises(RuntimeError, match="exit code 3"):
         list(in_parallel(2, _failed, None, [1, -3, 2]))
+
+
+@_forking
+@pytest.mark.parametrize("tasks", [[1, lambda: 2], [1, "no"]])
+def test_what_cannot_be_sent_is_told_of_and_not_waited_for(tasks: list[object]) -> None:
+    """A task or an answer."""
+    answers = in_parallel(2, _sent, None, tasks)
+    assert next(answers) == 1
+    with pytest.raises((AttributeError, pickle.PicklingError, RuntimeError)):
+        next(answers)
+
+
+def _sent(_: None, task: object) -> object:
+    return task if task != "no" else lambda: task
