@@ -64,7 +64,7 @@ class Trial(Evidence):
         Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet, or not in other
         shapes.
         """
-        self.close()
+        self.close()  # processes know the candidates of earlier calls alone
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
             self.contenders.append(Contender(position, 0, copies))
