@@ -264,6 +264,11 @@ def _notes(plan: Plan, bound: Bound) -> list[str]:
     notes = [
         f"bound is the {bound.what}, and the longest shortest path in alpha",
     ]
+    if request.objective == "auto" and not request.by_time:
+        notes.append(
+            "compared by exact schedule, since the description does not say which GPUs these are: --arch does, and --objective time "
+            "compares what an interpreter makes of it"
+        )
     asked = plan.asked_count
     if asked is not None:
         sizes = plan.sizes

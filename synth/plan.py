@@ -100,6 +100,9 @@ _EXCHANGES_WITH_GATES = 2
 _CENTRAL_CUTS = 2
 #: Where more GPUs share a NIC, all ways to other boxes meet there.
 _FEW_ON_A_NIC = 2
+#: Where schedules decide, an interpreter may make of the best what it will for buffers up to this: beyond, what it keeps up with is
+#: most often as good.
+_LARGEST_BY_SCHEDULE = 16 << 20
 #: Of others' algorithms those whose messages hold many chunks.
 _RINGS = frozenset({"ring"})
 #: Where times decide, one message for every rank's share has been the best for buffers up to this.
@@ -175,6 +178,11 @@ class Plan:
         return _once([*boxed, *self._known(sizes), *turns], apart=self.request.single_size)
 
     @cached_property
+    def _planned(self) -> list[Candidate]:
+        """The candidates, planned once."""
+        return self.candidates()
+
+    @cached_property
     def waves(self) -> tuple[tuple[Candidate, ...], ...]:
         """The candidates in waves: where one size alone is asked for, what seldom fails there first, since an answer near enough to
         the limit ends the search (finer cuts last, if schedules decide); else all at once.
@@ -204,9 +212,9 @@ class Plan:
     @cached_property
     def _waves(self) -> list[list[Candidate]]:
         """The waves if time did not matter."""
-        planned = self.candidates()
+        planned = self._planned
         if not self.ends:
-            return [self._over_gates(planned), planned, self._finer(planned)]
+            return [self._opening, planned, [*self.finest_kept_up_with], self._finer]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -294,27 +302,58 @@ class Plan:
         alone = request.single_size and not request.by_time and not request.thorough
         return alone and not is_large(self.collective(1))
 
-    def _over_gates(self, planned: Sequence[Candidate]) -> list[Candidate]:
-        """The first wave where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these is
-        as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time. Not where ways
+    @cached_property
+    def _opening(self) -> list[Candidate]:
+        """The first wave where schedules decide."""
+        return self._over_gates() or self._interpreted()
+
+    @property
+    def opens_interpreted(self) -> bool:
+        """Whether schedules of large buffers decide, and what is made for an interpreter is tried first."""
+        return self.request.max_bytes > _LARGEST_BY_SCHEDULE and bool(self._opening)
+
+    def _over_gates(self) -> list[Candidate]:
+        """What is tried first where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these
+        is as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time. Not where ways
         inside meet in PCIe, or some are wider than others that cross several links: more than the NICs limits there.
         """
-        if not any(each.boxed for each in planned) or self.has_nics or not self._is_refined:
+        if not any(each.boxed for each in self._planned) or self.has_nics or not self._is_refined:
             return []
         if (is_uneven(self._within) and not self._is_direct_within) or is_crowded(self._within):
             return []
         size = self.request.max_bytes
         counts = self._counts(size)
-        return gated_candidates(self.instance(counts[0], size), self.request.strategy, counts, size)
+        gated = gated_candidates(self.instance(counts[0], size), self.request.strategy, counts, size)
+        if size > _LARGEST_BY_SCHEDULE:
+            gated += [replace(each, view=LARGE_VIEW) for each in gated]
+        return gated
 
-    def _finer(self, planned: Sequence[Candidate]) -> list[Candidate]:
+    def _interpreted(self) -> list[Candidate]:
+        """What is tried first where schedules decide, of one large buffer: what is made for an interpreter. Most often its messages
+        are as near to the limit, and an interpreter keeps up with them.
+        """
+        if not self._is_refined or self.request.max_bytes <= _LARGEST_BY_SCHEDULE:
+            return []
+        by_time = Plan(replace(self.request, objective="time"), self.paths)
+        return list(by_time.waves[0])
+
+    @cached_property
+    def finest_kept_up_with(self) -> tuple[Candidate, ...]:
+        """Of the finest cuts for a large buffer where schedules decide, what an interpreter keeps up with: rounds, and what is made
+        for one box.
+        """
+        return tuple(each for each in self._finer if each.in_rounds or each.boxed) if self.opens_interpreted else ()
+
+    @cached_property
+    def _finer(self) -> list[Candidate]:
         """The last wave where schedules decide."""
         if not self._is_refined:
             return []
         request = self.request
         size = request.max_bytes
-        joint = any(each.strategy == JOINT for each in planned)
-        counts = self._counts(size, _FINER_JOINT if joint else 1)
+        joint = any(each.strategy == JOINT for each in self._planned)
+        twice = request.collective is CollectiveName.ALLREDUCE
+        counts = self._counts(size, _FINER_JOINT if twice else 1)
         instance = self.instance(counts[0], size)
         finer = finer_candidates(
             instance,

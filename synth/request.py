@@ -46,8 +46,8 @@ class Request:
     solver: str = "auto"
     objective: str = "auto"
     """What candidates are compared by: "time", simulated; "schedule", the exact schedule (cost level 2), and the simulation only
-    where schedules are equally good; "auto": time where the description says which GPUs these are, since then the runtime's
-    constants for them are known, and schedule where it is only a graph of latencies and bandwidths."""
+    where schedules are equally good, of large buffers all but equally; "auto": time where the description says which GPUs these
+    are, since then the runtime's constants for them are known, and schedule where it is only a graph of latencies and bandwidths."""
     jobs: int = 1
     """Processes to use; the answer does not depend on it."""
     thorough: bool = False

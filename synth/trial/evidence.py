@@ -298,9 +298,18 @@ class Evidence:
     def is_closed(self, size: int) -> bool:
         """Whether something that was simulated at a size meets the goal."""
         return any(
-            self._goal.is_met(size, times.get(size, math.inf), self.entry(contender).schedules_us.get(size, math.inf))
+            size in times
+            and self._goal.is_met(size, times[size], self.entry(contender).schedules_us[size], self.best_us[size])
             for contender, times in self._times.items()
         )
+
+    def is_at_limit(self, size: int) -> bool:
+        """Whether the best schedule of a size is at its limit."""
+        return self._goal.is_at_limit(size, self.best_us[size])
+
+    def as_scheduled_us(self, size: int) -> float:
+        """The longest schedule of a size that is as good as the best, as long as schedules of large buffers decide."""
+        return self._goal.as_scheduled_us(size, self.best_us[size])
 
     def is_reached(self, size: int) -> bool:
         """Whether what was simulated leaves nothing to gain."""

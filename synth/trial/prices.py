@@ -12,10 +12,11 @@ from synth.choice import Segment, split_range
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 
-#: Where schedules decide (Request.objective): schedules that differ by less count as equal, and what 1 % more costs, as a share of
-#: the time.
+#: Where schedules decide (Request.objective): schedules that differ by less count as equal, and what 100 % more costs, as a multiple
+#: of the time; of large buffers, whose schedules are all but equal, less.
 SCHEDULE_SLACK = 0.0001
 _SCHEDULE_PRICE = 50.0
+_SCHEDULE_PRICE_LARGE = 15.0
 #: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
 #: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
 #: bandwidth alone counts, a schedule leaves less out, and counts more.
@@ -44,7 +45,8 @@ class Prices:
         if entry.candidate.chained and self.evidence.request.by_time:
             excess = 0.0
         if not self.evidence.request.by_time:
-            return 1 + _SCHEDULE_PRICE * max(0.0, excess - SCHEDULE_SLACK)
+            steep = _SCHEDULE_PRICE_LARGE if self.evidence.plan.opens_interpreted else _SCHEDULE_PRICE
+            return 1 + steep * max(0.0, excess - SCHEDULE_SLACK)
         price = _TIME_PRICE_LARGE if size > CONNECTION_BOUND_BYTES else _TIME_PRICE
         return 1 + price * min(1.0, excess) + _THREADBLOCK_PRICE * self.evidence.extent(contender).threadblocks
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from synth.candidates import CONNECTION_BOUND_BYTES, direct
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
-from synth.trial.prices import SCHEDULE_SLACK
+from synth.trial.prices import SCHEDULE_SLACK, Prices
 from synth.trial.shapes import FILLING_BYTES, NEAR_LEADER, Shapes
 
 #: What is estimated at no more than this, times the best, is worth a simulation.
@@ -67,21 +67,26 @@ class Ranking:
         protocols, then the second of every one, and so on; then the others, the most promising first.
         """
         sure = size > CONNECTION_BOUND_BYTES and not direct(self.evidence.plan.collective(1))
-        factor = (_PROMISING_LARGE if sure else _PROMISING) if self.evidence.request.by_time else 1 + SCHEDULE_SLACK
+        by_time, interpreted = self.evidence.request.by_time, self.evidence.plan.opens_interpreted
+        factor = (_PROMISING_LARGE if sure else _PROMISING) if by_time else 1 + SCHEDULE_SLACK
         promise: dict[Contender, tuple[float, float]] = {}
         for contender in self.evidence.contenders:
             if (estimate_us := self.evidence.estimates(contender).get(size)) is not None:
-                judged_us = (
-                    estimate_us if self.evidence.request.by_time else self.evidence.entry(contender).schedules_us[size]
-                )
+                judged_us = estimate_us if by_time else self.evidence.entry(contender).schedules_us[size]
                 promise[contender] = (judged_us, estimate_us)
         best = {contender for contender in promise if self._is_best_shape(contender, size)}
         ranked = sorted(promise, key=lambda contender: (contender not in best, promise[contender], contender.position))
         limit = promise[ranked[0]][0] * factor if ranked else 0.0
+        if interpreted and ranked:
+            limit = self.evidence.as_scheduled_us(size)
         apart = {contender for contender in ranked if self.evidence.in_any_shape and self.evidence.is_rival(contender)}
         worth = [each for each in ranked if each in best and each not in apart and promise[each][0] <= limit]
-        if self.evidence.request.by_time:
-            worth = self._in_turns(worth, {contender: estimate_us for contender, (_, estimate_us) in promise.items()})
+        estimates_us = {contender: estimate_us for contender, (_, estimate_us) in promise.items()}
+        if by_time:
+            worth = self._in_turns(worth, estimates_us)
+        elif interpreted:
+            prices = Prices(self.evidence)
+            worth.sort(key=lambda each: (estimates_us[each] * prices.price(each, size), each.position))
         return Ranked(list(dict.fromkeys((*worth, *ranked))), len(worth))
 
     def known_at_once(self, ranked: Sequence[Contender], size: int) -> list[Contender]:

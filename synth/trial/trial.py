@@ -75,7 +75,7 @@ class Trial(Evidence):
             for size in entry.times_us:
                 self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
         if more and not self.request.by_time:
-            if not self.closed:
+            if not all(map(self._may_be_the_last, self.sizes)):
                 return
             more = False
         if more and not all(map(self.may_close, self.sizes)):
@@ -90,9 +90,21 @@ class Trial(Evidence):
     @property
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
-        if not self.request.by_time:
-            return all(self.is_scheduled(size) for size in self.sizes)
-        return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+        if self.request.by_time:
+            return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+        if not all(map(self._may_be_the_last, self.sizes)):
+            return False
+        if not self.plan.opens_interpreted or all(map(self.is_closed, self.sizes)):
+            return True
+        # What an interpreter keeps up with least is left.
+        return {entry.candidate for entry in self.scored}.issuperset(self.plan.finest_kept_up_with)
+
+    def _may_be_the_last(self, size: int) -> bool:
+        """Where schedules decide, whether the best of a size is near enough to the limit; after the wave for an interpreter alone,
+        whether none can be nearer.
+        """
+        first = self.plan.opens_interpreted and all(each.candidate in self.plan.waves[0] for each in self.scored)
+        return self.is_at_limit(size) if first else self.is_scheduled(size)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all.

@@ -334,10 +334,42 @@ def test_where_schedules_decide_and_gpus_share_a_nic_one_box_is_solved_first(nam
     listed = [each for wave in plan.waves for each in wave]
     assert len(listed) == len(set(listed))
     if nics == 1:
-        assert [each.count for each in first] == ([128, 64] if name == "allgather" else [256])
+        counts = [128, 64] if name == "allgather" else [256]
+        assert [each.count for each in first if each.view is None] == counts
+        assert [each.count for each in first if each.view is not None] == counts
         assert transfers_of(plan.collective(first[0].count)) <= MOST_READ_TRANSFERS * job.topology.num_ranks / 2
         assert min(each.count for each in first) > max(each.count for each in plan.candidates() if each.boxed)
         assert set(plan.candidates()) < set(listed)
+
+
+@pytest.mark.parametrize("name", ["allgather", "alltoall"])
+@pytest.mark.parametrize(("size", "opens"), [(16 * MB, False), (32 * MB, True), (GB, True)])
+def test_where_schedules_of_large_buffers_decide_what_is_for_an_interpreter_comes_first(
+    name: str, size: int, opens: bool
+) -> None:
+    """Then what is cut finely without regard to it; of the finest cuts what it keeps up with comes before lists."""
+    job = request(ring(6), name, size, objective="schedule")
+    plan = Plan(job, find_paths(job.topology))
+    by_time = Plan(replace(job, objective="time"), plan.paths)
+    assert plan.opens_interpreted == opens
+    assert (plan.waves[0] == by_time.waves[0]) == opens
+    if not opens:
+        assert not plan.finest_kept_up_with
+        return
+    planned = {each for wave in plan.waves[1:] for each in wave}
+    assert planned.isdisjoint(plan.waves[0])
+    assert {*plan.candidates()} <= planned | {*plan.waves[0]}
+    assert all(each.in_rounds for each in plan.finest_kept_up_with)
+    position = plan.waves.index(plan.finest_kept_up_with) if plan.finest_kept_up_with else len(plan.waves)
+    assert position > 1
+    assert not any(each.in_rounds for wave in plan.waves[position + 1 :] for each in wave)
+
+
+def test_a_range_that_is_compared_by_schedule_has_one_wave() -> None:
+    job = request(ring(6), "allgather", MB, GB, objective="schedule")
+    plan = Plan(job, find_paths(job.topology))
+    assert not plan.opens_interpreted
+    assert len(plan.waves) == 1
 
 
 @pytest.mark.parametrize("machine", ["pcie8-1nic", "azure-nc96v4"])

@@ -12,6 +12,7 @@ from msccl_xml.model import Algo
 from synth.candidates import LARGE_VIEW, Candidate
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
+from synth.goal import Goal
 from synth.inputs.load import load_topology
 from synth.lowering import Drafts, LoweringOptions
 from synth.paths import find_paths
@@ -353,13 +354,37 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
     closed: float, busy: float, few: int, tried: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of few ranks what is held up by a link is cut finer, too."""
-    job = request(star(8), "allgather", GB, objective="schedule")
+    job = request(star(8), "allgather", 16 * MB, objective="schedule")
     _, finer = Plan(job, find_paths(job.topology)).waves
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
     monkeypatch.setattr("synth.trial.evidence._FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
+
+
+@pytest.mark.parametrize(
+    ("time", "schedule", "best", "met"),
+    [(1.04, 1.004, 1.0, True), (1.2, 1.0, 1.0, False), (1.04, 1.006, 1.0, False), (1.04, 1.011, 1.01, False)],
+)
+def test_where_large_schedules_decide_an_answer_is_near_by_both(
+    time: float, schedule: float, best: float, met: bool
+) -> None:
+    """By time as near as is worth several times the work; by schedule near the limit, and beside the best."""
+    job = request(ring(4), "allgather", GB, objective="schedule")
+    plan = Plan(job, find_paths(job.topology))
+    limit_us = plan.bound.time_us(GB)
+    assert Goal(plan).is_met(GB, time * limit_us, schedule * limit_us, best * limit_us) == met
+
+
+def test_where_large_schedules_decide_what_is_near_the_limit_or_beside_the_best_may_be_taken_for_it() -> None:
+    job = request(ring(4), "allgather", GB, objective="schedule")
+    goal = Goal(plan := Plan(job, find_paths(job.topology)))
+    limit_us = plan.bound.time_us(GB)
+    assert goal.as_scheduled_us(GB, limit_us) == pytest.approx(1.01 * limit_us)
+    assert goal.as_scheduled_us(GB, 1.2 * limit_us) == pytest.approx(1.005 * 1.2 * limit_us)
+    assert goal.is_at_limit(GB, 1.001 * limit_us)
+    assert not goal.is_at_limit(GB, 1.002 * limit_us)
 
 
 def test_where_schedules_decide_what_no_runtime_holds_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
