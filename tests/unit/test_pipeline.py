@@ -14,6 +14,7 @@ from msccl_xml.write import write_algo
 from synth.chunks import divides, moved_bytes, range_sizes
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
+from synth.inputs.load import load_topology
 from synth.pipeline import synthesize
 from synth.request import Progress, Request, Result
 from synth.topology import Topology
@@ -199,3 +200,14 @@ def test_more_threadblocks_needed_than_allowed_is_no_answer() -> None:
     # Every GPU of a ring sends to two others or more and receives from two: one threadblock cannot.
     with pytest.raises(NoAnswerError):
         synthesize(request(ring(4), "alltoall", MB, max_threadblocks=1, strategy="greedy", chunks=1))
+
+
+def test_what_candidates_were_compared_by_is_said_where_nobody_said_it() -> None:
+    """A graph does not say which GPUs its ranks are; the catalogue does."""
+
+    def is_said(job: Request) -> bool:
+        return any(note.startswith("compared by exact schedule") for note in synthesize(job).notes)
+
+    assert is_said(request(ring(4), "allgather", 64 << 10))
+    assert not is_said(request(ring(4), "allgather", 64 << 10, objective="schedule"))
+    assert not is_said(request(load_topology("pcie-2x2-nvlink"), "allgather", 64 << 10))
