@@ -44,8 +44,8 @@ class Goal:
     plan: Plan
 
     def is_met(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
-        """Whether nothing else is worth a trial at a size: `best_us` is the best of all schedules. Where those of large buffers decide,
-        an answer is near by schedule, and by time as far as a first wave comes.
+        """Whether nothing else is worth a trial at a size: `best_us` is the best of all schedules. Where those of large buffers
+        decide, an answer is near by schedule, and by time as near as is worth several times the work.
         """
         if self.plan.opens_interpreted:
             limit_us = self.plan.bound.time_us(size)
