@@ -61,6 +61,7 @@ class Ranking:
 
     evidence: Evidence
     shapes: Shapes
+    prices: Prices
 
     def ranked(self, size: int) -> Ranked:
         """The candidates that serve a size: the most promising of every protocol, since estimates are not equally right for all
@@ -85,8 +86,7 @@ class Ranking:
         if by_time:
             worth = self._in_turns(worth, estimates_us)
         elif interpreted:
-            prices = Prices(self.evidence)
-            worth.sort(key=lambda each: (estimates_us[each] * prices.price(each, size), each.position))
+            worth.sort(key=lambda each: (estimates_us[each] * self.prices.price(each, size), each.position))
         return Ranked(list(dict.fromkeys((*worth, *ranked))), len(worth))
 
     def known_at_once(self, ranked: Sequence[Contender], size: int) -> list[Contender]:

@@ -53,8 +53,8 @@ class Trial(Evidence):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.shapes = Shapes(self)
-        self.ranking = Ranking(self, self.shapes)
         self.prices = Prices(self)
+        self.ranking = Ranking(self, self.shapes, self.prices)
         self.shapes_work = 0
         """of the work, what went to other shapes"""
 
