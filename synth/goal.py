@@ -15,10 +15,10 @@ from synth.plan import Plan
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
-#: Where schedules decide: what is as near to the limit as this is at it, and what is as near to the best as the other factor says
-#: may be taken for it.
-_AT_THE_LIMIT = 1.001
+#: Where schedules of large buffers decide: what is as near to the best as this is near enough, and what is no farther behind it than
+#: the other factor may still be taken for it where no schedule is near to the limit.
 _BESIDE_THE_BEST = 1.005
+_WORTH_A_TRADE = 1.02
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
 _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
@@ -59,14 +59,11 @@ class Goal:
         return schedule_us <= self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
 
     def as_scheduled_us(self, size: int, best_us: float) -> float:
-        """Where schedules of large buffers decide, what takes no longer is as good as the best of these if an interpreter is faster
-        with it: what is near to the limit, or next to the best.
+        """Where schedules of large buffers decide, what takes no longer may be as good as the best of these if an interpreter is
+        faster with it: what is near to the limit, or where nothing is, what is not far behind the best.
         """
-        return max(self.plan.bound.time_us(size) * _SCHEDULE_CLOSED, best_us * _BESIDE_THE_BEST)
-
-    def is_at_limit(self, size: int, schedule_us: float) -> bool:
-        """Whether no schedule is better by more than counts."""
-        return schedule_us <= self.plan.bound.time_us(size) * _AT_THE_LIMIT
+        near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
+        return near_us if best_us <= near_us else best_us * _WORTH_A_TRADE
 
     def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
         """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""

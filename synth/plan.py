@@ -71,6 +71,8 @@ _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
 #: and get worse.
 _MOST_PACKED_RANKS = 32
+#: Ranks whose finest cuts in rounds take no longer than many coarser ones.
+_FEW_RANKS = 16
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
 _FINER_RINGS = 8
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
@@ -211,10 +213,14 @@ class Plan:
 
     @cached_property
     def _waves(self) -> list[list[Candidate]]:
-        """The waves if time did not matter."""
+        """The waves if time did not matter. Where schedules decide, of few ranks the finest cuts come early: what is made for an
+        interpreter is often so near to the limit then that all else is not worth its time.
+        """
         planned = self._planned
         if not self.ends:
-            return [self._opening, planned, [*self.finest_kept_up_with], self._finer]
+            finest = [*self.finest_kept_up_with]
+            few = self.request.topology.num_ranks <= _FEW_RANKS
+            return [self._opening, *([finest, planned] if few else [planned, finest]), self._finer]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -342,7 +348,13 @@ class Plan:
         """Of the finest cuts for a large buffer where schedules decide, what an interpreter keeps up with: rounds, and what is made
         for one box.
         """
-        return tuple(each for each in self._finer if each.in_rounds or each.boxed) if self.opens_interpreted else ()
+        kept = (each for each in self._finer if each.in_rounds or each.boxed)
+        return tuple(map(self._in_time, kept)) if self.opens_interpreted else ()
+
+    @property
+    def kept_up_with(self) -> set[Candidate]:
+        """The first wave where schedules decide, and the finest cuts that an interpreter keeps up with."""
+        return {*map(self._in_time, self._opening), *self.finest_kept_up_with}
 
     @cached_property
     def _finer(self) -> list[Candidate]:

@@ -75,7 +75,7 @@ class Trial(Evidence):
             for size in entry.times_us:
                 self.best_us[size] = min(self.best_us.get(size, math.inf), entry.schedules_us[size])
         if more and not self.request.by_time:
-            if not all(map(self._may_be_the_last, self.sizes)):
+            if not all(map(self.is_scheduled, self.sizes)):
                 return
             more = False
         if more and not all(map(self.may_close, self.sizes)):
@@ -92,19 +92,17 @@ class Trial(Evidence):
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
         if self.request.by_time:
             return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
-        if not all(map(self._may_be_the_last, self.sizes)):
-            return False
-        if not self.plan.opens_interpreted or all(map(self.is_closed, self.sizes)):
+        if all(map(self.is_closed, self.sizes)):
             return True
-        # What an interpreter keeps up with least is left.
-        return {entry.candidate for entry in self.scored}.issuperset(self.plan.finest_kept_up_with)
+        return all(map(self.is_scheduled, self.sizes)) and not self._is_early
 
-    def _may_be_the_last(self, size: int) -> bool:
-        """Where schedules decide, whether the best of a size is near enough to the limit; after the wave for an interpreter alone,
-        whether none can be nearer.
-        """
-        first = self.plan.opens_interpreted and all(each.candidate in self.plan.waves[0] for each in self.scored)
-        return self.is_at_limit(size) if first else self.is_scheduled(size)
+    @property
+    def _is_early(self) -> bool:
+        """Whether schedules of large buffers decide, and something is left to try but what an interpreter keeps up with least."""
+        if not self.plan.opens_interpreted:
+            return False
+        seen = {entry.candidate for entry in self.scored}
+        return seen.issubset(self.plan.kept_up_with) or not seen.issuperset(self.plan.finest_kept_up_with)
 
     def segments(self, max_files: int) -> list[Segment]:
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all.
