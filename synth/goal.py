@@ -59,11 +59,11 @@ class Goal:
         return schedule_us <= self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
 
     def as_scheduled_us(self, size: int, best_us: float) -> float:
-        """Where schedules of large buffers decide, what takes no longer may be as good as the best of these if an interpreter is
-        faster with it: what is near to the limit, or where nothing is, what is not far behind the best.
+        """Where schedules of large buffers decide, what takes no longer may be taken for the best of these if an interpreter is
+        faster with it: what is near to the limit or next to the best; where nothing is near, what is not far behind the best.
         """
         near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
-        return near_us if best_us <= near_us else best_us * _WORTH_A_TRADE
+        return max(near_us, best_us * (_BESIDE_THE_BEST if best_us <= near_us else _WORTH_A_TRADE))
 
     def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
         """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""
