@@ -16,7 +16,7 @@ from synth.plan import Plan
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
 #: Where schedules of large buffers decide: what is as near to the best as this is near enough, and what is no farther behind it than
-#: the other factor may still be taken for it where no schedule is near to the limit.
+#: the other factor may still be taken for it where no schedule is near to the limit and nobody asked for the best of them.
 _BESIDE_THE_BEST = 1.005
 _WORTH_A_TRADE = 1.02
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
@@ -60,10 +60,12 @@ class Goal:
 
     def as_scheduled_us(self, size: int, best_us: float) -> float:
         """Where schedules of large buffers decide, what takes no longer may be taken for the best of these if an interpreter is
-        faster with it: what is near to the limit or next to the best; where nothing is near, what is not far behind the best.
+        faster with it: what is near to the limit or next to the best; where nothing is near, and nobody asked for the best schedule,
+        what is not far behind it.
         """
         near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
-        return max(near_us, best_us * (_BESIDE_THE_BEST if best_us <= near_us else _WORTH_A_TRADE))
+        traded = self.plan.request.objective == "auto" and best_us > near_us
+        return max(near_us, best_us * (_WORTH_A_TRADE if traded else _BESIDE_THE_BEST))
 
     def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
         """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""

@@ -377,13 +377,24 @@ def test_where_large_schedules_decide_an_answer_is_near_by_both(
     assert Goal(plan).is_met(GB, time * limit_us, schedule * limit_us, best * limit_us) == met
 
 
-def test_where_large_schedules_decide_what_may_be_taken_for_the_best() -> None:
-    """What is near the limit or next to the best; where nothing is near, what is not far behind."""
-    job = request(ring(4), "allgather", GB, objective="schedule")
-    goal = Goal(plan := Plan(job, find_paths(job.topology)))
+@pytest.mark.parametrize(
+    ("objective", "best", "most"),
+    [
+        ("schedule", 1.0, 1.01),
+        ("schedule", 1.009, 1.005 * 1.009),
+        ("schedule", 1.2, 1.005 * 1.2),
+        ("auto", 1.009, 1.005 * 1.009),
+        ("auto", 1.011, 1.02 * 1.011),
+        ("auto", 1.2, 1.02 * 1.2),
+    ],
+)
+def test_where_large_schedules_decide_what_may_be_taken_for_the_best(objective: str, best: float, most: float) -> None:
+    """What is near the limit or next to the best; where nothing is near, and nobody asked for the best, what is not far behind."""
+    job = request(ring(4), "allgather", GB, objective=objective)
+    assert not job.by_time
+    plan = Plan(job, find_paths(job.topology))
     limit_us = plan.bound.time_us(GB)
-    for best, most in ((1.0, 1.01), (1.009, 1.005 * 1.009), (1.011, 1.02 * 1.011), (1.2, 1.02 * 1.2)):
-        assert goal.as_scheduled_us(GB, best * limit_us) == pytest.approx(most * limit_us)
+    assert Goal(plan).as_scheduled_us(GB, best * limit_us) == pytest.approx(most * limit_us)
 
 
 def tried_in_waves(job: Request) -> tuple[list[int], Result]:
