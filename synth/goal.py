@@ -15,8 +15,10 @@ from synth.plan import Plan
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
-#: Where schedules of large buffers decide: what is as near to the best as this is near enough, and what is no farther behind it than
-#: the other factor may still be taken for it where no schedule is near to the limit and nobody asked for the best of them.
+#: Where schedules of large buffers decide: what is as near to the limit as this is at it; what is as near to the best as the second
+#: factor says is near enough; and what is no farther behind than the third may be taken for it where no schedule is near to the
+#: limit and nobody asked for the best of them.
+_AT_THE_LIMIT = 1.001
 _BESIDE_THE_BEST = 1.005
 _WORTH_A_TRADE = 1.02
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
@@ -66,6 +68,10 @@ class Goal:
         near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
         traded = self.plan.request.objective == "auto" and best_us > near_us
         return max(near_us, best_us * (_WORTH_A_TRADE if traded else _BESIDE_THE_BEST))
+
+    def is_at_limit(self, size: int, schedule_us: float) -> bool:
+        """Whether no schedule is better by more than counts."""
+        return schedule_us <= self.plan.bound.time_us(size) * _AT_THE_LIMIT
 
     def is_reached(self, size: int, time_us: float, schedule_us: float, best_us: float) -> bool:
         """Whether nothing can be faster by half a percent, nor has a schedule that matters more: `best_us` is the best of all."""

@@ -71,8 +71,9 @@ _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
 #: and get worse.
 _MOST_PACKED_RANKS = 32
-#: Ranks whose finest cuts in rounds take no longer than many coarser ones.
+#: Ranks whose finest cuts in rounds take no longer than many coarser ones; those whose candidates are all made in a second.
 _FEW_RANKS = 16
+_QUICK_RANKS = 8
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
 _FINER_RINGS = 8
 #: And what one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
@@ -213,14 +214,14 @@ class Plan:
 
     @cached_property
     def _waves(self) -> list[list[Candidate]]:
-        """The waves if time did not matter. Where schedules decide, of few ranks the finest cuts come early: what is made for an
-        interpreter is often so near to the limit then that all else is not worth its time.
+        """The waves if time did not matter. Where schedules decide the finest cuts come early, unless ranks are many, or so few that
+        it does not matter: what is made for an interpreter is often so near to the limit then that all else is not worth its time.
         """
         planned = self._planned
         if not self.ends:
             finest = [*self.finest_kept_up_with]
-            few = self.request.topology.num_ranks <= _FEW_RANKS
-            return [self._opening, *([finest, planned] if few else [planned, finest]), self._finer]
+            early = not self.is_quick and self.request.topology.num_ranks <= _FEW_RANKS
+            return [self._opening, *([finest, planned] if early else [planned, finest]), self._finer]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
@@ -317,6 +318,11 @@ class Plan:
     def opens_interpreted(self) -> bool:
         """Whether schedules of large buffers decide, and what is made for an interpreter is tried first."""
         return self.request.max_bytes > _LARGEST_BY_SCHEDULE and bool(self._opening)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether ranks are so few that all candidates are soon made."""
+        return self.request.topology.num_ranks <= _QUICK_RANKS
 
     def _over_gates(self) -> list[Candidate]:
         """What is tried first where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these

@@ -303,6 +303,10 @@ class Evidence:
             for contender, times in self._times.items()
         )
 
+    def is_at_limit(self, size: int) -> bool:
+        """Whether the best schedule of a size is at its limit."""
+        return self._goal.is_at_limit(size, self.best_us[size])
+
     def as_scheduled_us(self, size: int) -> float:
         """The longest schedule of a size that may be taken for the best, where schedules of large buffers decide."""
         return self._goal.as_scheduled_us(size, self.best_us[size])

@@ -93,7 +93,9 @@ class Trial(Evidence):
         if self.request.by_time:
             return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
         if all(map(self.is_closed, self.sizes)):
-            return True
+            # What is soon made may be nearer still.
+            first = {entry.candidate for entry in self.scored}.issubset(self.plan.waves[0])
+            return not (first and self.plan.is_quick) or all(map(self.is_at_limit, self.sizes))
         return all(map(self.is_scheduled, self.sizes)) and not self._is_early
 
     @property

@@ -348,7 +348,7 @@ def test_where_schedules_of_large_buffers_decide_what_is_for_an_interpreter_come
     name: str, size: int, opens: bool
 ) -> None:
     """Of few ranks also what is cut finest for it, then what is cut without regard to it, and last what is cut finest so."""
-    job = request(ring(6), name, size, objective="schedule")
+    job = request(ring(9), name, size, objective="schedule")
     plan = Plan(job, find_paths(job.topology))
     by_time = Plan(replace(job, objective="time"), plan.paths)
     assert plan.opens_interpreted == opens

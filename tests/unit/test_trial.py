@@ -409,18 +409,24 @@ def tried_in_waves(job: Request) -> tuple[list[int], Result]:
     return counts, result
 
 
-@pytest.mark.parametrize(("closed", "waves"), [(1.01, 1), (1.003, 2), (1.0, 4)])
+@pytest.mark.parametrize(("closed", "quick", "waves"), [(1.01, 7, 1), (1.003, 7, 2), (1.0, 7, 4), (1.01, 8, 2)])
 def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
-    closed: float, waves: int, monkeypatch: pytest.MonkeyPatch
+    closed: float, quick: int, waves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first wave, if that is near enough; else a finer cut that an interpreter keeps up with; if need be, all there is."""
+    """The first wave, if that is near enough; else a finer cut that an interpreter keeps up with; if need be, all there is. Of so
+    few ranks that all is soon made the first wave does not, unless it is at the limit.
+    """
     finer = Candidate("trees", 128, GB, LARGE_VIEW)
     monkeypatch.setattr(Plan, "finest_kept_up_with", (finer,))
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
+    monkeypatch.setattr("synth.plan._QUICK_RANKS", quick)
     tried, result = tried_in_waves(request(dgx1(), "reduce-scatter", GB, objective="schedule"))
     assert [count > 0 for count in tried] == [number < waves for number in range(4)]
     assert result.sizes[0].schedule_us <= 1.01 * result.sizes[0].bound_us
     assert result.sizes[0].efficiency > 0.95
+    (first, *later), _ = tried_in_waves(request(full(4), "allgather", GB, objective="schedule"))
+    assert first
+    assert not any(later)
 
 
 def test_where_schedules_decide_what_no_runtime_holds_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
