@@ -71,7 +71,7 @@ _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
 #: and get worse.
 _MOST_PACKED_RANKS = 32
-#: Ranks whose finest cuts in rounds take no longer than many coarser ones; those whose candidates are all made in a second.
+#: Ranks whose finest cuts are made in seconds; those whose candidates are all made in a second.
 _FEW_RANKS = 16
 _QUICK_RANKS = 8
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
@@ -220,7 +220,7 @@ class Plan:
         planned = self._planned
         if not self.ends:
             finest = [*self.finest_kept_up_with]
-            early = not self.is_quick and self.request.topology.num_ranks <= _FEW_RANKS
+            early = self.is_soon_finest and not self.is_quick
             return [self._opening, *([finest, planned] if early else [planned, finest]), self._finer]
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
@@ -320,6 +320,11 @@ class Plan:
         return self.request.max_bytes > _LARGEST_BY_SCHEDULE and bool(self._opening)
 
     @property
+    def is_soon_finest(self) -> bool:
+        """Whether ranks are so few that their finest cuts are made in seconds."""
+        return self.request.topology.num_ranks <= _FEW_RANKS
+
+    @property
     def is_quick(self) -> bool:
         """Whether ranks are so few that all candidates are soon made."""
         return self.request.topology.num_ranks <= _QUICK_RANKS
@@ -359,8 +364,8 @@ class Plan:
 
     @property
     def kept_up_with(self) -> set[Candidate]:
-        """The first wave where schedules decide, and the finest cuts that an interpreter keeps up with."""
-        return {*map(self._in_time, self._opening), *self.finest_kept_up_with}
+        """Where it opens so, the first wave and the finest cuts that an interpreter keeps up with."""
+        return {*self.waves[0], *self.finest_kept_up_with}
 
     @cached_property
     def _finer(self) -> list[Candidate]:

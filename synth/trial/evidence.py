@@ -56,8 +56,6 @@ _EVERY_SIZE_WORK = 20_000
 _WORTH_A_PROCESS = 10_000
 #: A schedule that takes no longer than its busiest link is busy, times this, is held up by its routes alone.
 _KEPT_BUSY = 1.005
-#: Finer cuts of so many ranks' shares are made in seconds.
-_FEW_RANKS = 16
 #: Boxes of more GPUs have that many threadblocks for messages in the box already; with more, simulations take several times as long.
 _FEW_PEERS = 8
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
@@ -338,7 +336,7 @@ class Evidence:
         solution = best.solution
         busiest_us = busiest_link_us(solution.instance, solution.schedule.transfers())
         held_up = solution.schedule.makespan_us <= busiest_us * _KEPT_BUSY
-        return held_up and self.request.topology.num_ranks > _FEW_RANKS
+        return held_up and not self.plan.is_soon_finest
 
     def is_near(self, size: int) -> bool:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""

@@ -358,7 +358,7 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
     _, finer = Plan(job, find_paths(job.topology)).waves
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
-    monkeypatch.setattr("synth.trial.evidence._FEW_RANKS", few)
+    monkeypatch.setattr("synth.plan._FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
 
@@ -395,6 +395,8 @@ def test_where_large_schedules_decide_what_may_be_taken_for_the_best(objective: 
     plan = Plan(job, find_paths(job.topology))
     limit_us = plan.bound.time_us(GB)
     assert Goal(plan).as_scheduled_us(GB, best * limit_us) == pytest.approx(most * limit_us)
+    assert Goal(plan).is_at_limit(GB, 1.001 * limit_us)
+    assert not Goal(plan).is_at_limit(GB, 1.002 * limit_us)
 
 
 def tried_in_waves(job: Request) -> tuple[list[int], Result]:
