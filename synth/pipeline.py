@@ -44,8 +44,8 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     trial = Trial(plan, ledger, progress)
     with closing(search.waves()) as waves, closing(trial):
         for number, scored in enumerate(waves, 1):
-            trial.look_at(scored, more=number < len(plan.waves) and not search.notes)
-            if trial.closed:
+            trial.look_at(scored, more=number < len(plan.waves) and not search.is_over)
+            if trial.closed or (search.is_over and trial.has_answers):
                 break
         segments = trial.segments(request.max_files)
     files = _files(request, trial, segments)

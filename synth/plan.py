@@ -66,6 +66,8 @@ _LATENCY_COUNTS = 10
 #: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
 #: into it (in one second at least).
 _TRANSFERS_A_SECOND = 10_000
+#: And so many more over more boxes than these: one of them is solved, and what all do is written and verified.
+_BOXES_SHARING = 8
 #: Candidates of the first wave, besides others' algorithms, which take next to no time.
 _FIRST = 2
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
@@ -205,6 +207,8 @@ class Plan:
         if candidate.exchanged or self.asked_count is not None:
             return candidate
         most = max(1.0, self.request.time_limit_s) * _TRANSFERS_A_SECOND
+        if candidate.boxed and self.boxes is not None:
+            most *= max(1.0, self.boxes.count / _BOXES_SHARING)
         shared = candidate.boxed and self.request.collective is CollectiveName.ALLREDUCE
         least = self.request.topology.num_ranks if shared else 1
         count = candidate.count
@@ -239,10 +243,12 @@ class Plan:
                 # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
                 listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-            waves = [chained or [*known, *paced[:1], *[*boxed[:1], *listed][:_FIRST]], apart]
+            # What takes longest is begun first: where time is short there is more than others' algorithms.
+            made_first = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
+            waves = [chained or [*made_first[:1], *known, *made_first[1:]], apart]
             if apart and self.keeps_apart:
                 # No message waits for a link there, so that rounds do what they say.
-                waves[0] = [*known, *[each for each in apart if each.in_rounds], *paced[:1]]
+                waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         return [*waves, made]
 
     @property

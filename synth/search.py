@@ -151,36 +151,49 @@ class Ledger:
 
 @dataclass
 class Search:
-    """One plan carried out, wave by wave: `scored` is what can be chosen from, `notes` says what was cut short."""
+    """One plan carried out, wave by wave: `scored` is what can be chosen from."""
 
     plan: Plan
     ledger: Ledger
     progress: Callable[[Progress], None]
-    notes: list[str] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
+    is_over: bool = False
+    """whether the time for the search is up"""
+    _done: int = 0
+    """candidates that there was time for"""
 
     @property
     def request(self) -> Request:
         """What is asked for."""
         return self.plan.request
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was cut short, in words."""
+        notes = []
+        if self.plan.is_hurried:
+            notes.append(
+                "--time-limit is short for this machine, so that what is large is cut coarser; a longer one finds better"
+            )
+        if self.is_over:
+            ended = f"after {self._done} of {sum(map(len, self.plan.waves))} candidates"
+            notes.append(f"--time-limit ended the search {ended}; another run may end at another")
+        return tuple(notes)
+
     def run(self) -> list[Scored]:
-        """All waves to the end: every candidate solved and scored."""
+        """All waves, as far as there is time: every candidate solved and scored."""
         for _ in self.waves():
-            pass
+            if self.is_over:
+                break
         return self.scored
 
     def waves(self) -> Generator[list[Scored], None, None]:
         """After each wave of the plan all that was found so far, in a fixed order; what an earlier wave found keeps its place.
 
-        Where time runs out there are no more waves, and at least one candidate is solved. Where the first wave hardly ever ends the
-        search, later ones are begun while it is looked at.
+        Of the first wave at least one candidate is solved, whatever the time. So it is of later ones when time is up: whoever asks
+        for one then has no answer yet. Where the first wave hardly ever ends the search, later ones are begun while it is looked at.
         """
         tried = 0
-        if self.plan.is_hurried:
-            self.notes.append(
-                "--time-limit is short for this machine, so that what is large is cut coarser; a longer one finds better"
-            )
         ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES and self.request.jobs > 1
         together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
         for waves in together:
@@ -190,8 +203,6 @@ class Search:
                     self._carry_out(planned, answers, tried)
                     tried += len(planned)
                     yield self.scored
-                    if self.notes:
-                        return
 
     def _answers(self, waves: Sequence[Sequence[Candidate]]) -> Generator[_Answer | None, None, None]:
         """What the candidates come to, wave by wave; None for what there is no time for."""
@@ -239,13 +250,13 @@ class Search:
             for entry in found:
                 best[size] = min(best.get(size, math.inf), entry.solution.schedule.makespan_us)
             scored += found
-        while late and not (self.scored or scored):
+        wanted = self.is_over or not self.scored
+        while late and wanted and not scored:
             found, seconds = _solved(self, late.pop(0))
             self.ledger.add(seconds)
             scored += found
-        if late:
-            ended = f"after {tried + len(planned) - len(late)} of {total} candidates"
-            self.notes.append(f"--time-limit ended the search {ended}; another run may end at another")
+        self._done += len(planned) - len(late)
+        self.is_over |= bool(late)
         self.scored = _merged([*self.scored, *scored])
         served = set[int]().union(*(entry.times_us for entry in self.scored))
         if left := [size for size in self.plan.sizes if size not in served]:

@@ -122,17 +122,15 @@ class Ranking:
         return [self.shapes.wider(leader, size) or leader for leader in leaders]
 
     def _first_of_patterns(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
-        """Where all that is routed is routed for one of many equal boxes, the most promising along every pattern of these, unless it
-        is far behind: estimates say little of how many connections share a NIC.
+        """Over equal boxes, of what is routed for one of them, the most promising along every pattern of boxes, unless it is far
+        behind: estimates say little of how many connections share a NIC, and one box is soon simulated.
         """
         patterns: dict[str, Contender] = {}
         limit_us = min((self.evidence.estimates(each)[size] for each in ranked), default=0.0) * _PATTERNS_APART
         for contender in ranked:
             candidate = self.evidence.entry(contender).candidate
-            if candidate.exchanged or self.evidence.is_known(contender):
+            if not candidate.boxed or candidate.exchanged or self.evidence.is_known(contender):
                 continue
-            if not candidate.boxed:
-                return []
             patterns.setdefault(candidate.strategy, contender)
         return [leader for leader in patterns.values() if self.evidence.estimates(leader)[size] <= limit_us]
 

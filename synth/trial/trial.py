@@ -88,6 +88,11 @@ class Trial(Evidence):
         self._look_at_shapes()
 
     @property
+    def has_answers(self) -> bool:
+        """Whether all sizes that candidates are compared at have an answer that a runtime holds."""
+        return all(map(self.timed, self.plan.looked_at))
+
+    @property
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
         if self.request.by_time:

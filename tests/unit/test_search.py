@@ -27,7 +27,7 @@ from tests.jobs import request
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 
-def searched(job: Request) -> tuple[list[Scored], list[str], list[Progress]]:
+def searched(job: Request) -> tuple[list[Scored], tuple[str, ...], list[Progress]]:
     """What a search finds, its notes, and what it told on the way."""
     told: list[Progress] = []
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), told.append)
@@ -60,7 +60,7 @@ def test_a_clock_at_other_sizes_and_protocols() -> None:
 
 def test_a_search_scores_candidates_at_the_sizes_they_serve() -> None:
     scored, notes, told = searched(request(line(3), "allreduce", KB, 16 * MB, strategy="trees", objective="schedule"))
-    assert notes == []
+    assert not notes
     assert all(step.stage == "search" for step in told)
     fractions = [step.fraction or 0.0 for step in told]
     assert fractions == sorted(fractions)
@@ -131,6 +131,52 @@ def test_with_time_enough_or_a_count_asked_for_the_time_limit_cuts_nothing(monke
     assert hurried.waves != usual.waves
     asked = Plan(replace(job, time_limit_s=0.0, chunks=1024), paths)
     assert {each.count for wave in asked.waves for each in wave} == {1024}
+
+
+def test_a_hurried_search_goes_on_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 2)
+    job = request(mesh(2, 4), "allreduce", GB, objective="time", time_limit_s=100.0)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    assert search.plan.is_hurried
+    waves = list(search.waves())
+    assert len(waves) == len(search.plan.waves) > 1
+    assert not search.is_over
+    (note,) = search.notes
+    assert "cut coarser" in note
+
+
+def test_whoever_asks_for_another_wave_when_time_is_up_gets_one_more_candidate() -> None:
+    job = request(mesh(2, 4), "allreduce", GB, objective="time", time_limit_s=0.0, jobs=1)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    solved = [{entry.candidate for entry in scored} for scored in search.waves()]
+    assert search.is_over
+    assert [len(found) for found in solved] == list(range(1, len(search.plan.waves) + 1))
+    assert len(search.plan.waves) > 1
+    ended = f"after {len(solved)} of {sum(map(len, search.plan.waves))} candidates"
+    assert ended in search.notes[-1]
+
+
+@pytest.mark.parametrize("size", [MB, GB])
+@pytest.mark.parametrize("collective", ["allgather", "allreduce"])
+def test_what_takes_longest_of_the_first_wave_is_begun_first(collective: str, size: int) -> None:
+    """So that where time is short there is more than others' algorithms."""
+    job = request(mesh(2, 4), collective, size, objective="time")
+    wave = Plan(job, find_paths(job.topology)).waves[0]
+    assert wave[0].strategy not in BASELINES
+    assert any(each.strategy in BASELINES for each in wave)
+
+
+@pytest.mark.parametrize(("boxes", "finer"), [(8, 1), (16, 2)])
+def test_over_many_boxes_as_much_time_is_for_finer_cuts(
+    boxes: int, finer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = replicate(load_topology("pcie-2x2-nvlink"), boxes)
+    job = request(topology, "allgather", GB, objective="time", time_limit_s=1.0)
+    transfers = transfers_of(Plan(job, ()).collective(4))
+    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", transfers)
+    plan = Plan(job, find_paths(topology))
+    boxed = [each.count for wave in plan.waves for each in wave if each.boxed]
+    assert max(boxed) == 4 * finer
 
 
 def test_a_count_asked_for_is_the_only_one() -> None:

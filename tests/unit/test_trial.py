@@ -23,7 +23,7 @@ from synth.rivals import Rivals
 from synth.search import Ledger, Search
 from synth.simulate import Simulator
 from synth.solve import Solution
-from synth.topology import Topology
+from synth.topology import Topology, replicate
 from synth.trial import Contender, Trial
 from tests.graphs import dgx1, full, mesh, ring, star, two_boxes
 from tests.jobs import request
@@ -622,3 +622,19 @@ def test_boxes_whose_receives_and_sends_share_threadblocks_are_simulated_for_one
     assert algo.threadblocks == min(threadblocks, 15)
     run = Simulator(algo, topology)._engine(GB).program
     assert {block.rank for block in run.blocks} <= set(range(4))
+
+
+def test_over_equal_boxes_every_pattern_of_boxes_is_simulated() -> None:
+    """Beside what is made for all ranks, whose estimates flatter it."""
+    topology = replicate(load_topology("pcie-2x2-nvlink"), 2)
+    result = synthesize(request(topology, "allreduce", MB, objective="time"))
+    simulated = {row.strategy for row in result.tried if row.simulated_us}
+    assert {"hierarchy-ring", "hierarchy-doubling", "trees"} <= simulated
+
+
+def test_a_trial_has_answers_once_all_sizes_have_a_program() -> None:
+    search = search_of(ring(4), "allgather", MB, MB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    assert not trial.has_answers
+    trial.look_at(search.run())
+    assert trial.has_answers
