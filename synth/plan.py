@@ -243,9 +243,12 @@ class Plan:
                 # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
                 listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
             chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-            # What takes longest is begun first: where time is short there is more than others' algorithms.
-            made_first = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
-            waves = [chained or [*made_first[:1], *known, *made_first[1:]], apart]
+            # What takes longest is begun first: where time is short there is more than others' algorithms then. Not so free roots
+            # of small buffers: several others are made in their time.
+            opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
+            small = self.request.max_bytes <= CONNECTION_BOUND_BYTES
+            longest = [each for each in opening[:1] if not (small and each.strategy == JOINT)]
+            waves = [chained or [*longest, *known, *opening[len(longest) :]], apart]
             if apart and self.keeps_apart:
                 # No message waits for a link there, so that rounds do what they say.
                 waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
