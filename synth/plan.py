@@ -66,7 +66,8 @@ _LATENCY_COUNTS = 10
 #: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
 #: into it (in one second at least).
 _TRANSFERS_A_SECOND = 10_000
-#: And so many more over more boxes than these: one of them is solved, and what all do is written and verified.
+#: Over more boxes than these there may be as many times more in what is made for one of them: the others' are only written and
+#: verified.
 _BOXES_SHARING = 8
 #: Candidates of the first wave, besides others' algorithms, which take next to no time.
 _FIRST = 2

@@ -157,9 +157,9 @@ class Search:
     ledger: Ledger
     progress: Callable[[Progress], None]
     scored: list[Scored] = field(default_factory=list)
-    is_over: bool = False
+    is_over: bool = field(default=False, init=False)
     """whether the time for the search is up"""
-    _done: int = 0
+    _done: int = field(default=0, init=False)
     """candidates that there was time for"""
 
     @property
