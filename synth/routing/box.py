@@ -36,10 +36,12 @@ class Gate:
 class Box:
     """The first box: its own network with places as ranks, path k of which is path `inside[k]` of the instance; and its gates.
 
-    `gate_loads[g]` is what one chunk over gate g occupies each link, in us.
+    `gate_loads[g]` is what one chunk over gate g occupies each link, in us. `entering` is the network of a box that others send to:
+    its paths are those inside, then a path for every gate, from place `size`, which stands for all other boxes.
     """
 
     network: Network
+    entering: Network
     inside: tuple[int, ...]
     gates: tuple[Gate, ...]
     gate_loads: Floats
@@ -53,19 +55,57 @@ class Box:
         own = [
             replace(path, index=index, src=place[path.src], dst=place[path.dst]) for index, path in enumerate(inside)
         ]
-        collective = Collective(CollectiveName.ALLGATHER, boxes.size, boxes.size)
-        small = replace(instance, collective=collective, paths=tuple(own))
         gates = gates_of(instance, boxes, strides)
-        loads = np.zeros((len(gates), len(instance.topology.links)))
-        for row, gate in enumerate(gates):
-            path = instance.paths[gate.paths[strides[0]]]
-            loads[row, list(path.links)] = path.busy_us(instance.chunk_bytes)
-        return cls(Network.of(small), tuple(path.index for path in inside), gates, loads, boxes.size)
+        crossing = [
+            replace(instance.paths[gate.paths[strides[0]]], index=len(own) + number, src=boxes.size, dst=gate.dst)
+            for number, gate in enumerate(gates)
+        ]
+        network, entering = _network(instance, own, boxes.size), _network(instance, own + crossing, boxes.size + 1)
+        loads = entering.occupancy[len(own) :]
+        return cls(network, entering, tuple(path.index for path in inside), gates, loads, boxes.size)
 
     def cheapest(self, prices: Floats, root: int) -> tuple[int, ...]:
         """The cheapest tree from place `root` to all others where path k costs `prices[k]`, by path of `network`."""
         others = frozenset(range(self.size)) - {root}
         return self.network.cheapest(prices, Commodity(root, others, ()), self.size) if others else ()
+
+    def with_mean_gates(self) -> tuple[Box, tuple[tuple[int, ...], ...]]:
+        """The box with one gate between two places, which loads links as those that there are do on the mean; and by gate which
+        these are.
+        """
+        between: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for number, gate in enumerate(self.gates):
+            between[gate.src, gate.dst].append(number)
+        variants = tuple(map(tuple, between.values()))
+        if len(variants) == len(self.gates):
+            return self, variants
+        loads = np.array([self.gate_loads[numbers].mean(axis=0) for numbers in between.values()])
+        within = len(self.inside)
+        kept = [*range(within), *(within + numbers[0] for numbers in between.values())]
+        entering = replace(
+            self.entering,
+            src=self.entering.src[kept],
+            dst=self.entering.dst[kept],
+            latency_us=self.entering.latency_us[kept],
+            occupancy=np.concatenate([self.entering.occupancy[:within], loads]),
+            early_us=self.entering.early_us[:, kept],
+        )
+        gates = tuple(self.gates[numbers[0]] for numbers in between.values())
+        return replace(self, entering=entering, gates=gates, gate_loads=loads), variants
+
+    def cheapest_entry(self, prices: Floats) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The gates over which a chunk from outside enters, and the paths inside along which it spreads from there, that are
+        cheapest together where path k of `entering` costs `prices[k]`.
+        """
+        everybody = Commodity(self.size, frozenset(range(self.size)), ())
+        tree = self.entering.cheapest(prices, everybody, self.size + 1)
+        within = len(self.inside)
+        return tuple(path - within for path in tree if path >= within), tuple(path for path in tree if path < within)
+
+
+def _network(instance: Instance, paths: Sequence[Path], places: int) -> Network:
+    collective = Collective(CollectiveName.ALLGATHER, places, places)
+    return Network.of(replace(instance, collective=collective, paths=tuple(paths)))
 
 
 def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[Gate, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,12 +12,15 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.hierarchical import hierarchical
 from synth.instance import Instance
+from synth.ir import Routing
+from synth.reductions.fold import Fold
 from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import TO_ALL
 from synth.solve import Stages
 from synth.timing import check_routing, check_schedule, link_loads_us
+from synth.topology import Device, DeviceKind, replicate
 from tests.folding import boxed, cluster, unfolded
-from tests.graphs import dgx1, from_pairs, star
+from tests.graphs import both_ways, dgx1, from_pairs, star
 
 GB = 1e9
 
@@ -66,6 +70,71 @@ def test_trees_inside_go_both_ways_round_a_ring() -> None:
     whole = unfolded(answer, routing)
     check_routing(instance, whole)
     assert busiest_us(instance, [t.path for t in whole.transfers]) <= packing.load_us * 1.25
+
+
+def entered(routing: Routing, answer: Fold) -> Counter[tuple[int, int]]:
+    """Over how many gates each of the first box's chunks enters every other box."""
+    box, paths = answer.boxes.box_of, answer.instance.paths
+    ends = [
+        (transfer.chunk, box[paths[transfer.path].src], box[paths[transfer.path].dst]) for transfer in routing.transfers
+    ]
+    return Counter((chunk, there) for chunk, here, there in ends if here != there)
+
+
+@pytest.mark.parametrize("pattern", TO_ALL)
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_chunks_enter_over_several_gates_where_links_inside_are_what_limits(pattern: str, nodes: int) -> None:
+    """Four GPUs of 100 GB/s with a NIC of 60 GB/s each: a GPU gets all but its own over both, 160 GB/s; over one gate a chunk each
+    brings it its share of what comes from other boxes, and the switch has to bring the rest.
+    """
+    topology = cluster(star(4, GBps=100.0), nodes, tuple((rank, 60.0) for rank in range(4)))
+    instance, answer = boxed(topology, "allgather", 32, GB, pattern)
+    routing, packing = HierarchyRouting(pattern)(answer.instance, answer.boxes)
+    whole = unfolded(answer, routing)
+    check_routing(instance, whole)
+    into = Counter((transfer.chunk, instance.paths[transfer.path].dst) for transfer in whole.transfers)
+    assert set(into.values()) == {1}
+    others = 4 * nodes - 1
+    by_hand_us = others * (GB / (4 * nodes)) / 160e3
+    assert packing.load_us == pytest.approx(by_hand_us, rel=2e-3)
+    single_us = (others - (nodes - 1)) * (GB / (4 * nodes)) / 100e3
+    busiest = busiest_us(instance, [transfer.path for transfer in whole.transfers])
+    assert by_hand_us < busiest <= 1.01 * by_hand_us < single_us
+    assert set(entered(routing, answer).values()) > {1}
+    assert HierarchyRouting(pattern).load_us(answer.instance, answer.boxes) == pytest.approx(packing.load_us)
+
+
+def test_chunks_enter_over_one_gate_where_more_gain_nothing() -> None:
+    """NICs that have no room, and such that have room for less than a whole chunk more."""
+    for rate, per_rank, nodes in ((20.0, 32, 4), (25.0, 1, 2)):
+        topology = cluster(star(4, GBps=100.0), nodes, tuple((rank, rate) for rank in range(4)))
+        _, answer = boxed(topology, "allgather", per_rank, GB)
+        routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
+        assert set(entered(routing, answer).values()) == {1}
+        assert all(len(over) == 1 for over in packing.over)
+
+
+def test_gates_between_the_same_places_take_turns() -> None:
+    """Two NICs of 30 GB/s for each GPU bring as much as one of 60: each carries as much as the other, or one chunk more."""
+    box = star(4, GBps=100.0)
+    devices, links = [*box.devices], [*box.links]
+    for rank in range(4):
+        for number in range(2):
+            devices.append(Device(f"nic{rank}.{number}", DeviceKind.NIC, 0))
+            links += both_ways(f"gpu{rank}", f"nic{rank}.{number}", 30.0, 1.0)
+    topology = replicate(replace(box, devices=tuple(devices), links=tuple(links)), 2)
+    instance, answer = boxed(topology, "allgather", 32, GB)
+    routing, packing = HierarchyRouting()(answer.instance, answer.boxes)
+    assert packing.load_us == pytest.approx(7 * (GB / 8) / 160e3, rel=2e-3)
+    loads = link_loads_us(answer.instance, [transfer.path for transfer in routing.transfers])
+    chunk_us = GB / 256 / 30e3
+    carried = {
+        round(loads[index] / chunk_us)
+        for index, link in enumerate(instance.topology.links)
+        if index in loads and link.src.startswith("gpu") and "nic" in link.dst
+    }
+    assert max(carried) - min(carried) <= 1
+    assert max(carried) * chunk_us <= 1.01 * packing.load_us
 
 
 def test_doubling_takes_few_hops() -> None:
