@@ -642,6 +642,24 @@ def hierarchy_candidates(
     return [*pieces, *(Candidate(each, count, buffer_bytes) for each, count in tried)]
 
 
+def packed_candidates(
+    instance: Instance, counts: Sequence[int], boxed: Sequence[Candidate], finer: Sequence[int]
+) -> list[Candidate]:
+    """What to solve for equal boxes where what is made for one, `boxed`, loads links as little as anything can, and ranks are few:
+    besides that, copies in a list as fine as the first rounds, since nothing holds these up; and the next of the `finer` counts in
+    rounds, if a runtime reads it.
+    """
+    paced = [each for each in boxed if each.in_rounds and not each.pieces]
+    if not paced or instance.num_ranks > _FEW_RANKS:
+        return list(boxed)
+    listed = [] if instance.collective.combining else [replace(paced[0], in_rounds=False)]
+    readable = _readable(instance, finer, _MAX_FINEST_PACED_TRANSFERS)
+    next_count = [count for count in readable if count > paced[-1].count][:1]
+    finest = [replace(paced[-1], count=count) for count in next_count]
+    rest = [each for each in boxed if each not in paced]
+    return list(dict.fromkeys((*paced, *finest, *listed, *rest)))
+
+
 def _boxed_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
     """Pieces over equal boxes, beside what is tried in rounds there: where a runtime reads no finer cut than that as it is."""
     most = _most_pieces(instance)

@@ -38,11 +38,13 @@ from synth.candidates import (
     joint_candidates,
     largest_candidates,
     lean_candidates,
+    packed_candidates,
     transfers_of,
     worthwhile_counts,
 )
 from synth.chunks import chunk_counts, range_sizes
 from synth.collective import SHARED, Collective, CollectiveName
+from synth.errors import NoAnswerError
 from synth.exchange import Slices
 from synth.exchanged import shortest, shortest_in_slices
 from synth.instance import Instance
@@ -50,10 +52,12 @@ from synth.known import known_counts
 from synth.lowering import LoweringOptions
 from synth.ordering import Rounds
 from synth.paths import Path, meeting
+from synth.reductions.fold import fold
 from synth.request import Request
 from synth.routing.apart import PathsApart
 from synth.routing.central import central_ranks
 from synth.routing.exchange import ExchangeRouting
+from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.milp import MilpRouting
 from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARIES
 from synth.topology import DeviceKind
@@ -115,6 +119,14 @@ _RINGS = frozenset({"ring"})
 _LARGEST_MILP = 4 << 20
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
+#: By collective whether the halves that it is made of are summed.
+_SUMMED = {
+    CollectiveName.ALLGATHER: (False,),
+    CollectiveName.REDUCE_SCATTER: (True,),
+    CollectiveName.ALLREDUCE: (True, False),
+}
+#: What loads links by no more than this, times the limit, loads them as little as can be.
+_AS_LITTLE = 1.003
 
 
 @dataclass(frozen=True)
@@ -261,17 +273,33 @@ class Plan:
         return self.request.single_size and self.request.by_time and not self.request.thorough
 
     def _waves_over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
-        """The first two waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of
-        the whole do not keep boxes busy in rounds), beside it what is copied, or a list; then others' algorithms and lists.
+        """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the
+        whole do not keep boxes busy in rounds), beside it what is copied, or a list; then finer rounds; then others' algorithms and
+        lists.
         """
         fine = FINE * self.request.topology.num_ranks
-        paced = [each for each in made if each.in_rounds and (each.boxed or self.collective(each.count).chunks >= fine)]
+        finer = self.finer_over_boxes
+        rounds = [each for each in made if each.in_rounds and self._in_time(each) not in finer]
+        paced = [each for each in rounds if each.boxed or self.collective(each.count).chunks >= fine]
         boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
         copied = (
             [] if self.collective(1).combining else [each for each in made if not each.boxed and each.view is None][:1]
         )
         beside = boxed[:1] if len(paced) < _FIRST else copied
-        return [[*paced, *beside], [*known, *boxed, *copied]]
+        if finer and self.collective(1).combining:
+            beside = []
+        return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
+
+    @cached_property
+    def finer_over_boxes(self) -> tuple[Candidate, ...]:
+        """Of one large buffer over equal boxes of few ranks in all, finer rounds than the first, where links carry no more than what
+        the limit says: then the cut is what keeps a schedule from it.
+        """
+        size = self.request.max_bytes
+        paced = [each for each in self._planned if each.boxed and each.in_rounds] if self.ends else []
+        counts = self._counts(size)
+        usual = self._over_boxes(self.instance(counts[0], size), counts, size) if paced else []
+        return tuple(self._in_time(each) for each in paced if each not in usual)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
@@ -295,6 +323,10 @@ class Plan:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
+        if boxed and self.ends and size > CONNECTION_BOUND_BYTES and self._is_packed_over_boxes:
+            plan = [each for each in plan if each.strategy != "trees"]
+            shared = request.collective is CollectiveName.ALLREDUCE
+            boxed = packed_candidates(instance, counts, boxed, self._counts(low, _FINER_JOINT if shared else 1))
         joint = self._joint(instance, low, size) if size == sizes[-1] else []
         plan = self._kept_apart(plan, instance, low, size) if not joint else plan
         plan = [*few_hops, *plan, *self._central(plan, instance, counts, size)]
@@ -609,6 +641,24 @@ class Plan:
         patterns = dict.fromkeys(HIERARCHIES.values())
         found = (self.builder.boxed(self.collective(1), self.sizes[-1], pattern) for pattern in patterns)
         return next((boxes for _, boxes in filter(None, found)), None)
+
+    @cached_property
+    def _is_packed_over_boxes(self) -> bool:
+        """Whether what is made for one of equal boxes, of GPUs that have NICs of their own and equal ways to each other, loads links
+        as little as anything can: packings of all ranks gain nothing then, and take long.
+        """
+        ranks, size = self.request.topology.num_ranks, self.request.max_bytes
+        found = self.builder.boxed(Collective(CollectiveName.ALLGATHER, ranks, ranks), size, "ring")
+        folded = found and fold(*found)
+        halves = _SUMMED.get(self.request.collective)
+        if not found or not folded or not halves or not self.has_nics or is_uneven(self._within):
+            return False
+        routing, one = HierarchyRouting(), folded.instance
+        try:
+            loads = [routing.load_us(one.reversed() if summed else one, found[1]) for summed in halves]
+        except NoAnswerError:
+            return False
+        return sum(loads) <= self.bound.us_per_byte * size * _AS_LITTLE
 
     @cached_property
     def _within(self) -> list[Path]:

@@ -338,6 +338,18 @@ class Evidence:
         held_up = solution.schedule.makespan_us <= busiest_us * _KEPT_BUSY
         return held_up and not self.plan.is_soon_finest
 
+    def is_schedule_near(self, size: int, schedule_us: float) -> bool:
+        """Whether a schedule is as near to the limit as one that is worth a finer cut is not."""
+        return self._goal.is_scheduled(size, schedule_us)
+
+    def is_near_both_ways(self, size: int) -> bool:
+        """Whether something that was simulated at a size is as near to the limit as `is_near` says, and so is its schedule."""
+        return any(
+            self._goal.is_near(size, times.get(size, math.inf))
+            and self.is_schedule_near(size, self.entry(contender).schedules_us.get(size, math.inf))
+            for contender, times in self._times.items()
+        )
+
     def is_near(self, size: int) -> bool:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())

@@ -57,6 +57,8 @@ class Trial(Evidence):
         self.ranking = Ranking(self, self.shapes, self.prices)
         self.shapes_work = 0
         """of the work, what went to other shapes"""
+        self.looks = 0
+        """waves of candidates that were looked at"""
 
     def look_at(self, scored: Sequence[Scored], *, more: bool = False) -> None:
         """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
@@ -65,6 +67,7 @@ class Trial(Evidence):
         shapes.
         """
         self.close()  # processes know the candidates of earlier calls alone
+        self.looks += 1
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
             self.contenders.append(Contender(position, 0, copies))
@@ -78,7 +81,7 @@ class Trial(Evidence):
             if not all(map(self.is_scheduled, self.sizes)):
                 return
             more = False
-        if more and not all(map(self.may_close, self.sizes)):
+        if more and not (all(map(self.may_close, self.sizes)) and self._are_schedules_near):
             return
         self._look_at_candidates()
         if more and not all(map(self.is_nearly_near, self.sizes)):
@@ -96,12 +99,29 @@ class Trial(Evidence):
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
         if self.request.by_time:
-            return all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+            near = all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+            return near and not self._gains_by_finer
         if all(map(self.is_closed, self.sizes)):
             # What is soon made may be nearer still.
             first = {entry.candidate for entry in self.scored}.issubset(self.plan.waves[0])
             return not (first and self.plan.is_quick) or all(map(self.is_at_limit, self.sizes))
         return all(map(self.is_scheduled, self.sizes)) and not self._is_early
+
+    @property
+    def _gains_by_finer(self) -> bool:
+        """Whether nothing over equal boxes is near to the limit by schedule, too, and there are finer cuts that were not tried."""
+        return self._is_finer_left and not all(map(self.is_near_both_ways, self.sizes))
+
+    @property
+    def _are_schedules_near(self) -> bool:
+        """Whether schedules are near to the limit where finer ones over equal boxes may be."""
+        near = all(self.is_schedule_near(size, self.best_us[size]) for size in self.sizes)
+        return near or not self._is_finer_left
+
+    @property
+    def _is_finer_left(self) -> bool:
+        """Whether there are finer cuts over equal boxes that were not tried: those of the second wave."""
+        return self.looks == 1 and not set(self.plan.finer_over_boxes).issubset(self.plan.waves[0])
 
     @property
     def _is_early(self) -> bool:

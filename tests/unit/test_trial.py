@@ -466,7 +466,8 @@ def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
     assert max(ratios) <= 1.06
 
 
-def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too() -> None:
+def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "_is_packed_over_boxes", False)
     trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
     kinds = {
         (trial.entry(contender).candidate.boxed, trial.entry(contender).candidate.view is None)
@@ -559,11 +560,54 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synth.trial.ranking._AS_FEW_ROUNDS", as_few)
-    trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
-    paced = {e.candidate.boxed: e.times_us[GB] for e in trial.scored if e.candidate.in_rounds}
+    monkeypatch.setattr(Plan, "_is_packed_over_boxes", False)
+    search = search_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
+    later = [
+        replace(entry, times_us={GB: entry.times_us[GB] * 1.2}) if entry.candidate.boxed else entry
+        for entry in next(search.waves())
+    ]
+    paced = {e.candidate.boxed: e.times_us[GB] for e in later if e.candidate.in_rounds}
     assert paced[False] < paced[True] < 1.5 * paced[False]
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at(later)
     looked_at = [trial.entry(each).candidate for each in trial.contenders if trial.simulated_us(each)]
     assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
+
+
+@pytest.mark.parametrize(("finer", "near", "ends"), [(True, 1.0, True), (True, 0.9, False), (False, 0.9, True)])
+def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_schedule_is_near(
+    finer: bool, near: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is near by time alone ends it where there is nothing finer."""
+    if not finer:
+        monkeypatch.setattr(Plan, "finer_over_boxes", ())
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    scored = next(search.waves())
+    bound_us = search.plan.bound.time_us(GB)
+    scored = [replace(entry, schedules_us={GB: bound_us / near}) for entry in scored]
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at(scored)
+    assert trial.is_near(GB)
+    assert trial.closed == ends
+    trial.look_at(scored)
+    assert trial.closed
+
+
+@pytest.mark.parametrize("counts", [(16, 64), (64, 16)])
+def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts: tuple[int, int]) -> None:
+    """Unless they are of pieces, which are as long as what they are made of."""
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "reduce-scatter", GB, GB)
+    (found, *_) = next(search.waves())
+    assert found.candidate.in_rounds
+    assert found.candidate.boxed
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    coarse, fine = (replace(found, candidate=replace(found.candidate, count=count)) for count in counts)
+    slower = replace(fine, times_us={GB: fine.times_us[GB] * 1.005})
+    pieces = replace(slower, candidate=replace(found.candidate, count=128, pieces=64))
+    trial.scored = [coarse, slower, pieces]
+    contenders = [Contender(position) for position in range(3)]
+    kinds = trial.ranking._first_of_kinds(contenders, GB)
+    assert [each.position for each in kinds.values()] == [counts.index(64)]
 
 
 @pytest.mark.parametrize(("peers", "nics", "few"), [(8, 4, True), (8, 2, True), (8, 1, False), (3, 4, False)])
