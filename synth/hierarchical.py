@@ -31,13 +31,16 @@ from synth.timing import check_routing, check_schedule, messages_of, retime
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
 _FEW_TRANSFERS = 3_000
+#: How the first box's chunks are routed: those for all ranks, and those with one destination.
+Way = HierarchyRouting | AcrossRouting
+_RING = HierarchyRouting()
 
 
 def hierarchical(
-    instance: Instance, boxes: Boxes, stages: Stages, pattern: str = "ring", view: str | None = None
+    instance: Instance, boxes: Boxes, stages: Stages, way: Way = _RING, view: str | None = None
 ) -> Solution:
-    """The solution of an instance on a cluster of equal boxes; `stages` are those after routing, `pattern` is one of
-    `synth.routing.patterns.TO_ALL` or `DIRECT`, and `view` the protocol for whose connections messages are ordered, if any.
+    """The solution of an instance on a cluster of equal boxes; `way` routes the first box's chunks, `stages` are those after it, and
+    `view` is the protocol for whose connections messages are ordered, if any.
 
     Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
@@ -46,7 +49,7 @@ def hierarchical(
     folded = _folded(seen, replace(boxes, rotation=seen.symmetries[0]))
 
     def routed(shown: Instance) -> Routed:
-        return _routed(as_described(shown) if view else shown, boxes, pattern)
+        return _routed(as_described(shown) if view else shown, boxes, way)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
     one = Folded(boxes, solution.schedule)
@@ -57,14 +60,14 @@ def hierarchical(
 
 
 def hierarchical_in_rounds(
-    instance: Instance, boxes: Boxes, stages: Stages, pattern: str, rounds: Rounds, most: int | None = None
+    instance: Instance, boxes: Boxes, stages: Stages, way: Way, rounds: Rounds, most: int | None = None
 ) -> Solution:
     """`hierarchical` with one box's messages, over few ways, ordered in rounds, in pieces where `most` are said.
 
     Raises NoAnswerError where a connection has too many messages for that, too.
     """
     folded = _folded(instance, boxes)
-    strategy = over_few_ways(lambda shown: _routed(shown, boxes, pattern))
+    strategy = over_few_ways(lambda shown: _routed(shown, boxes, way))
     solution = _on_one_box(stages, folded, instance).in_rounds(
         folded.instance, strategy, partial(rounds, boxes=boxes), most
     )
@@ -99,13 +102,10 @@ def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded)
     return replace(solution, instance=instance, schedule=schedule, bound_us=None, folded=one, interpreted=interpreted)
 
 
-def _routed(folded: Instance, boxes: Boxes, pattern: str) -> Routed:
+def _routed(folded: Instance, boxes: Boxes, way: Way) -> Routed:
     """The first box's chunks on a folded instance."""
-    if pattern == DIRECT:
-        routing, spread = AcrossRouting()(folded, boxes)
-        return Routed("hierarchy", routing, None, "across boxes", spread.load_us)
-    routing, packing = HierarchyRouting(pattern)(folded, boxes)
-    return Routed("hierarchy", routing, None, f"{pattern} of boxes", packing.load_us)
+    routing, packing = way(folded, boxes)
+    return Routed("hierarchy", routing, None, way.about, packing.load_us)
 
 
 def _folded(instance: Instance, boxes: Boxes) -> Fold:

@@ -44,7 +44,10 @@ from synth.plan import Plan
 from synth.protocols import ll128_is_safe, under_protocol
 from synth.reductions.padding import pad
 from synth.request import Progress, Request
+from synth.routing.across import AcrossRouting
 from synth.routing.central import added_up_at
+from synth.routing.hierarchy import HierarchyRouting
+from synth.routing.patterns import DIRECT
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, over_few_ways, strategy
@@ -383,10 +386,13 @@ class Search:
         padding = pad(instance)
         if padding is not None:
             return without_surplus(self._hierarchy(padding.padded, boxes, candidate, pattern), padding)
+        # Smaller buffers wait for every message more, also those for which something is made as for larger ones.
+        several = min(candidate.anchor_bytes, self.request.max_bytes) > CONNECTION_BOUND_BYTES
+        way = AcrossRouting() if pattern == DIRECT else HierarchyRouting(pattern, several=several)
         if not candidate.in_rounds:
-            return hierarchical(instance, boxes, self._quick_stages, pattern, candidate.view)
+            return hierarchical(instance, boxes, self._quick_stages, way, candidate.view)
         rounds = self._rounds(candidate)
-        return hierarchical_in_rounds(instance, boxes, self._quick_stages, pattern, rounds, candidate.pieces)
+        return hierarchical_in_rounds(instance, boxes, self._quick_stages, way, rounds, candidate.pieces)
 
     def _chained(self, instance: Instance, boxes: Boxes, candidate: Candidate, pattern: str) -> Solution:
         """The candidate from the root's box through the others, or the other way round."""

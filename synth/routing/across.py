@@ -31,6 +31,11 @@ class AcrossRouting:
 
     packing: TreesRouting = field(default_factory=TreesRouting)
 
+    @property
+    def about(self) -> str:
+        """How a report calls it."""
+        return "across boxes"
+
     def __call__(self, instance: Instance, boxes: Boxes) -> tuple[Routing, Packing]:
         """The transfers of the first box's chunks on a folded instance, and the packing that they follow.
 

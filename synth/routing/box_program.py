@@ -66,13 +66,15 @@ def _mean(trees: Mapping[Tree, float], loads: Mapping[Tree, Floats]) -> Floats:
     return mean
 
 
-def pack_box(box: Box, mean: Box, own: Sequence[int], count: int) -> tuple[BoxPacking, BoxPacking | None]:
+def pack_box(box: Box, mean: Box | None, own: Sequence[int], count: int) -> tuple[BoxPacking, BoxPacking | None]:
     """The packing of `own[i]` chunks from each place i of a box, in a cluster of `count` boxes: each over one gate, and of the box
-    with mean gates over several, where that is worth it, else None.
+    with mean gates, if it is asked for, over several, where that is worth it, else None.
     """
     master = _Master(box, own, count)
     master.solve_until(master.price)
     packing = master.packing()
+    if mean is None:
+        return packing, None
     if mean is not box:
         known, master = master.trees, _Master(mean, own, count)
         master.trees.update(known)
@@ -105,6 +107,8 @@ class _Master:
         for root in range(box.size):
             self._add(root, box.cheapest(self._early(root), root))
         self.x: Floats = np.zeros(0)
+        self.spread = self.entered = slice(0)
+        """which amounts are those of trees and of entries"""
         self.prices: Floats = np.zeros(0)
         self.values: Floats = np.zeros(0)
 
@@ -128,6 +132,7 @@ class _Master:
         trees, entries = list(self.trees.values()), list(self.entries.values())
         columns = gates + len(trees) + len(entries) + 1
         spread, entered = slice(gates, gates + len(trees)), slice(gates + len(trees), columns - 1)
+        self.spread, self.entered = spread, entered
         capacity = np.zeros((len(self.used), columns))
         capacity[:, :gates] = self.others * self.box.gate_loads[:, self.used].T
         capacity[:, spread] = np.array([tree.load for tree in trees]).T
@@ -188,12 +193,13 @@ class _Master:
         gates = len(self.box.gates)
         over: dict[Gates, float] = {(gate,): amount for gate, amount in enumerate(self.x[:gates].tolist())}
         found: dict[Roots, dict[Tree, float]] = {}
-        for (root, tree), amount in zip(self.trees, self.x[gates:].tolist(), strict=False):
+        # The last round may have added some that no amounts are known of.
+        for (root, tree), amount in zip(self.trees, self.x[self.spread].tolist(), strict=False):
             if amount > _NOTHING:
                 found.setdefault((root,), {})[tree] = amount
         for root, tree in self.trees:
             found.setdefault((root,), {tree: 1.0})
-        for (entered, forest), amount in zip(self.entries, self.x[gates + len(self.trees) : -1].tolist(), strict=True):
+        for (entered, forest), amount in zip(self.entries, self.x[self.entered].tolist(), strict=False):
             if amount > _NOTHING:
                 over[entered] = over.get(entered, 0.0) + amount
                 forests = found.setdefault(roots_of(self.box, entered), {})

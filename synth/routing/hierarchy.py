@@ -30,9 +30,15 @@ from synth.timing import busiest_link_us
 
 @dataclass(frozen=True)
 class HierarchyRouting:
-    """`pattern` is one of `TO_ALL`, which are trees of boxes."""
+    """`pattern` is one of `TO_ALL`, which are trees of boxes; chunks may enter a box over `several` gates, or over one each."""
 
     pattern: str = "ring"
+    several: bool = True
+
+    @property
+    def about(self) -> str:
+        """How a report calls it."""
+        return f"{self.pattern} of boxes"
 
     def __call__(self, instance: Instance, boxes: Boxes) -> tuple[Routing, BoxPacking]:
         """The transfers of the first box's chunks, in broadcast form, on a folded instance; and the packing that they follow.
@@ -47,7 +53,7 @@ class HierarchyRouting:
             return Routing(ordered, busiest_link_us(instance, ordered))
 
         mean, variants = box.with_mean_gates()
-        packing, entries = pack_box(box, mean, own, boxes.count)
+        packing, entries = pack_box(box, mean if self.several else None, own, boxes.count)
         found = routing(_over_one_each(box, packing, demands, boxes))
         if entries is not None:
             several = routing(_over_several(mean, variants, entries, demands, boxes))

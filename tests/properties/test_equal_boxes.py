@@ -18,6 +18,8 @@ from synth.instance import Instance
 from synth.ir import Send
 from synth.lowering import LoweringOptions
 from synth.paths import find_paths
+from synth.routing.across import AcrossRouting
+from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT, FROM_ONE, TO_ALL
 from synth.solve import Solution, Stages
 from synth.timing import check_schedule, messages_of
@@ -59,7 +61,7 @@ def test_what_the_hierarchy_makes_is_right(
     collective = Collective(name, topology.num_ranks, count * topology.num_ranks)
     found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), pattern, view)
+    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern), view)
     check_schedule(found[0], solution.schedule)
     if solution.interpreted is not None:
         check_schedule(found[0], solution.interpreted)
@@ -85,7 +87,7 @@ def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: s
     found = Builder(topology, None, paths).boxed(collective, SIZE, DIRECT)
     assert found is not None
     instance, boxes = found
-    solution = hierarchical(instance, boxes, Stages(), DIRECT, view)
+    solution = hierarchical(instance, boxes, Stages(), AcrossRouting(), view)
     check_schedule(instance, solution.schedule)
     assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
     ends = [(chunk, *_boxes_of(instance, boxes, send)) for send in solution.schedule.sends for chunk in send.chunks]

@@ -12,6 +12,7 @@ from synth.inputs.load import load_topology
 from synth.lowering import LoweringOptions, lower
 from synth.paths import find_paths
 from synth.pipeline import synthesize
+from synth.routing.hierarchy import HierarchyRouting
 from synth.solve import Solution, Stages
 from synth.topology import replicate
 from synth.verify import verify_algo
@@ -29,7 +30,7 @@ def solved(
     kind, ranks = CollectiveName(name), topology.num_ranks
     found = Builder(topology, None, paths).boxed(Collective(kind, ranks, per_rank * ranks), size, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), pattern)
+    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
     bound = bound_of(topology, Collective(kind, ranks, ranks if kind in SHARED else 1), paths)
     return solution, bound.time_us(size) / solution.schedule.makespan_us
 

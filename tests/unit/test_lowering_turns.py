@@ -21,6 +21,8 @@ from synth.lowering.channels import channels_per_path, deal_messages, number_cha
 from synth.lowering.messages import Message as Hop
 from synth.lowering.turns import Turns, boxes_first
 from synth.paths import find_paths
+from synth.routing.across import AcrossRouting
+from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT
 from synth.solve import Solution, Stages
 from synth.timing import retime
@@ -67,7 +69,7 @@ def _over_boxes(topology: Topology, name: CollectiveName, count: int = 2) -> Sol
     pattern = DIRECT if name is CollectiveName.ALLTOALL else "ring"
     found = Builder(topology, None, find_paths(topology)).boxed(collective, SIZE, pattern)
     assert found is not None
-    return hierarchical(*found, Stages(), pattern)
+    return hierarchical(*found, Stages(), AcrossRouting() if pattern == DIRECT else HierarchyRouting())
 
 
 def _messages(instance: Instance, schedule: Schedule) -> list[Hop]:

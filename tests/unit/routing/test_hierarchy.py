@@ -20,7 +20,7 @@ from synth.solve import Stages
 from synth.timing import check_routing, check_schedule, link_loads_us
 from synth.topology import Device, DeviceKind, replicate
 from tests.folding import boxed, cluster, unfolded
-from tests.graphs import both_ways, dgx1, from_pairs, star
+from tests.graphs import both_ways, dgx1, from_pairs, full, star
 
 GB = 1e9
 
@@ -114,6 +114,20 @@ def test_chunks_enter_over_one_gate_where_more_gain_nothing() -> None:
         assert all(len(over) == 1 for over in packing.over)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 100])
+@pytest.mark.parametrize("several", [False, True])
+def test_trees_spread_what_starts_and_comes_in_however_soon_pricing_ends(
+    rounds: int, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("synth.routing.box_program._ROUNDS", rounds)
+    topology = cluster(full(4, GBps=50.0), 3, tuple((rank, 40.0) for rank in range(4)))
+    _, answer = boxed(topology, "allgather", 8, GB)
+    _, packing = HierarchyRouting(several=several)(answer.instance, answer.boxes)
+    spread = sum(sum(trees.values()) for roots, trees in packing.trees.items() if len(roots) == 1)
+    entered = sum(amount for over, amount in packing.over.items() if len(over) == 1)
+    assert spread == pytest.approx(32 + 2 * entered, abs=1e-3)
+
+
 def test_gates_between_the_same_places_take_turns() -> None:
     """Two NICs of 30 GB/s for each GPU bring as much as one of 60: each carries as much as the other, or one chunk more."""
     box = star(4, GBps=100.0)
@@ -143,7 +157,7 @@ def test_doubling_takes_few_hops() -> None:
     for pattern, hops in (("ring", 7), ("doubling", 3)):
         found = Builder(topology).boxed(Collective(CollectiveName.ALLGATHER, 8, 8), 8.0, pattern)
         assert found is not None
-        solution = hierarchical(*found, Stages(), pattern)
+        solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
         latency_us = found[0].paths[0].latency_us(1.0)
         assert solution.schedule.makespan_us == pytest.approx(hops * latency_us, rel=1e-3)
 
@@ -155,7 +169,7 @@ def test_all_three_collectives_come_out_checked(name: str, pattern: str) -> None
     collective = Collective(CollectiveName(name), 24, 48)
     found = Builder(topology).boxed(collective, GB, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), pattern)
+    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
     check_schedule(found[0], solution.schedule)
     halves = 2 if name == "allreduce" else 1
     assert len(solution.schedule.transfers()) == halves * 48 * 23
