@@ -386,8 +386,8 @@ class Search:
         padding = pad(instance)
         if padding is not None:
             return without_surplus(self._hierarchy(padding.padded, boxes, candidate, pattern), padding)
-        # Smaller buffers wait for every message more, also those for which something is made as for larger ones.
-        several = min(candidate.anchor_bytes, self.request.max_bytes) > CONNECTION_BOUND_BYTES
+        # Smaller buffers wait for every message more, those of a range, too, which are served by what is made for larger ones.
+        several = self.request.single_size and self.request.max_bytes > CONNECTION_BOUND_BYTES
         way = AcrossRouting() if pattern == DIRECT else HierarchyRouting(pattern, several=several)
         if not candidate.in_rounds:
             return hierarchical(instance, boxes, self._quick_stages, way, candidate.view)

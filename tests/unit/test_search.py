@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -463,6 +464,22 @@ def test_where_one_box_loads_links_as_little_as_can_be_nothing_is_made_for_all_r
     assert {each.strategy for each in third} >= {*BASELINES} & {each.strategy for each in plan.candidates()}
     assert not any(each.strategy == "trees" for each in plan.candidates())
     assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
+
+
+@pytest.mark.parametrize(("low", "size", "several"), [(GB, GB, True), (MB, GB, False), (64 * MB, 64 * MB, False)])
+def test_chunks_of_one_large_buffer_alone_enter_boxes_over_several_gates(low: int, size: int, several: bool) -> None:
+    job = replace(request(two_boxes(star(8, GBps=100.0), range(8)), "allgather", size, objective="time"), min_bytes=low)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    solution = search.solve(Candidate("hierarchy-ring", 8, size, LARGE_VIEW))
+    assert solution is not None
+    paths, boxes = solution.instance.paths, search.plan.boxes
+    assert boxes is not None
+    entered = Counter(
+        transfer.chunk
+        for transfer in solution.schedule.transfers()
+        if boxes.box_of[paths[transfer.path].src] != boxes.box_of[paths[transfer.path].dst]
+    )
+    assert (max(entered.values()) > 1) == several
 
 
 @pytest.mark.parametrize(("box", "nics"), [(dgx1(), 8), (star(8, GBps=200.0), 1), (star(8, GBps=200.0), 3)])
