@@ -323,7 +323,8 @@ class Plan:
             boxed = []
         few_hops = self._exchanged(instance, low, size)
         plan = self._usual(instance, counts, size, boxes=bool(boxed), inside=inside, exchanged=bool(few_hops))
-        if boxed and self.ends and size > CONNECTION_BOUND_BYTES and self._is_packed_over_boxes:
+        packed = self.ends and size > CONNECTION_BOUND_BYTES and any(each.strategy == "trees" for each in plan)
+        if boxed and packed and self._is_packed_over_boxes:
             plan = [each for each in plan if each.strategy != "trees"]
             shared = request.collective is CollectiveName.ALLREDUCE
             boxed = packed_candidates(instance, counts, boxed, self._counts(low, _FINER_JOINT if shared else 1))

@@ -339,7 +339,7 @@ class Evidence:
         return held_up and not self.plan.is_soon_finest
 
     def is_schedule_near(self, size: int, schedule_us: float) -> bool:
-        """Whether a schedule is as near to the limit as one that is worth a finer cut is not."""
+        """Whether a schedule is so near to the limit that no finer cut is worth its time."""
         return self._goal.is_scheduled(size, schedule_us)
 
     def is_near_both_ways(self, size: int) -> bool:
