@@ -52,10 +52,10 @@ class HierarchyRouting:
             ordered = tuple(sorted(_transfers(spreads, box, boxes, parents)))
             return Routing(ordered, busiest_link_us(instance, ordered))
 
-        mean, variants = box.with_mean_gates()
-        packing, entries = pack_box(box, mean if self.several else None, own, boxes.count)
+        mean, variants = box.with_mean_gates() if self.several else (None, ())
+        packing, entries = pack_box(box, mean, own, boxes.count)
         found = routing(_over_one_each(box, packing, demands, boxes))
-        if entries is not None:
+        if mean is not None and entries is not None:
             several = routing(_over_several(mean, variants, entries, demands, boxes))
             if several.relaxed_us <= found.relaxed_us * (1 - WORTH_MORE_GATES):
                 return several, entries

@@ -338,15 +338,11 @@ class Evidence:
         held_up = solution.schedule.makespan_us <= busiest_us * _KEPT_BUSY
         return held_up and not self.plan.is_soon_finest
 
-    def is_schedule_near(self, size: int, schedule_us: float) -> bool:
-        """Whether a schedule is so near to the limit that no finer cut is worth its time."""
-        return self._goal.is_scheduled(size, schedule_us)
-
     def is_near_both_ways(self, size: int) -> bool:
         """Whether something that was simulated at a size is as near to the limit as `is_near` says, and so is its schedule."""
         return any(
             self._goal.is_near(size, times.get(size, math.inf))
-            and self.is_schedule_near(size, self.entry(contender).schedules_us.get(size, math.inf))
+            and self._goal.is_scheduled(size, self.entry(contender).schedules_us.get(size, math.inf))
             for contender, times in self._times.items()
         )
 

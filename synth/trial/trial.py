@@ -115,7 +115,7 @@ class Trial(Evidence):
     @property
     def _are_schedules_near(self) -> bool:
         """Whether schedules are near to the limit where finer ones over equal boxes may be."""
-        near = all(self.is_schedule_near(size, self.best_us[size]) for size in self.sizes)
+        near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
         return near or not self._is_finer_left
 
     @property
