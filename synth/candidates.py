@@ -126,6 +126,12 @@ _MADE_FOR_MORE = 8
 #: A rank's chunks come in pieces if there are at least so many of these, of so many bytes or more, and no more transfers than this.
 _FEWEST_PIECES = 12
 _LEAST_PIECE_BYTES = 128 << 10
+_LEAST_PIECE_ALONE_BYTES = 64 << 10
+_CHUNKS_OF_A_PIECE = 2.5
+#: Pieces of a share of `_PIECED_BYTES` at most, and of others by the cube root of their size: with more of them messages cost more
+#: than what they save until all links are busy, and threadblocks, of which there are so many, have more steps.
+_PIECES = 64
+_PIECED_BYTES = 8 << 20
 _MAX_PIECED_TRANSFERS = 530_000
 #: Copies over equal boxes, of which the last to come is all that is waited for, gain by it where they are cut so much less finely.
 _COARSE_COPIES = 4
@@ -369,7 +375,7 @@ def _large_candidates(
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     pieces: list[Candidate] = []
     if single and (inside or (not boxes and is_uneven(instance.paths))) and instance.collective.name in SHARED:
-        pieces = _in_pieces(instance, counts, fine)
+        pieces = _in_pieces(instance, counts, fine, alone=not inside)
     if inside:
         fine = replace(fine, count=max((*_readable(instance, counts, _MAX_PACED_TRANSFERS), top)))
         return [*(pieces or [fine]), replace(fine, in_rounds=False)]
@@ -387,7 +393,7 @@ def _large_candidates(
     first = [replace(fine, count=opening), replace(listed[0], count=opening)]
     if instance.collective.name in ROOTED or is_crowded(instance.paths):
         first.append(alone)
-    first = [*pieces, *first] if instance.collective.combining else [*first, *pieces]
+    first = [*pieces, *first]
     return list(dict.fromkeys([*first, *most, fine, *listed]))
 
 
@@ -425,17 +431,24 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
     return [Candidate("trees", finest, buffer_bytes, LARGE_VIEW)]
 
 
-def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
+def _in_pieces(
+    instance: Instance, counts: Sequence[int], paced: Candidate, *, alone: bool = False
+) -> list[Candidate]:
     """What comes in rounds, in as many pieces as a runtime reads, of two chunks on average: where it does not read as many messages
-    as there are chunks, and the smallest pieces are worth their steps.
+    as there are chunks, and the smallest pieces are worth their steps. Of a machine `alone`, in no more than are worth it.
     """
     most = _most_pieces(instance)
+    if alone:
+        share_bytes = paced.anchor_bytes / instance.num_ranks
+        most = min(most, round(_PIECES * math.cbrt(share_bytes / _PIECED_BYTES)))
     finer = [count for count in counts if _own(instance, count) > most]
     if most < _FEWEST_PIECES or not finer:
         return []
-    count = min(finer, key=lambda count: abs(math.log2(_own(instance, count) / (2 * most))))
+    chunks = _CHUNKS_OF_A_PIECE * most
+    count = min(finer, key=lambda count: abs(math.log2(_own(instance, count) / chunks)))
     cut = with_count(instance.collective, count)
-    if transfers_of(cut) > _MAX_PIECED_TRANSFERS or cut.chunk_bytes(paced.anchor_bytes) < _LEAST_PIECE_BYTES:
+    least_bytes = _LEAST_PIECE_ALONE_BYTES if alone else _LEAST_PIECE_BYTES
+    if transfers_of(cut) > _MAX_PIECED_TRANSFERS or cut.chunk_bytes(paced.anchor_bytes) < least_bytes:
         return []
     return [replace(paced, count=count, pieces=most)]
 

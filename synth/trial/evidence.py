@@ -60,6 +60,8 @@ _KEPT_BUSY = 1.005
 _FEW_PEERS = 8
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
 _SHORT_IN_ROUNDS_BYTES = 16 << 20
+#: The same for pieces, whose messages at either end are the shortest.
+_SHORT_IN_PIECES_BYTES = 512 << 20
 #: Collectives whose result replaces what they are given, unless asked otherwise.
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
@@ -474,11 +476,11 @@ class Evidence:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
         messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
-        Pieces are short at either end alone.
+        Pieces are short at either end alone, and few of them between.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
         if candidate.pieces:
-            return False
+            return boxes is None and candidate.anchor_bytes <= _SHORT_IN_PIECES_BYTES
         small = boxes is not None and boxes.size <= _FEW_PEERS and self.plan.has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
         if candidate.view != LARGE_VIEW or small or short:
