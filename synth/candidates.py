@@ -128,6 +128,10 @@ _FEWEST_PIECES = 12
 _LEAST_PIECE_BYTES = 128 << 10
 _LEAST_PIECE_ALONE_BYTES = 64 << 10
 _CHUNKS_OF_A_PIECE = 2.5
+#: Where a runtime reads all chunks as they are, buffers up to this come in pieces, too, unless ways of several ranks meet.
+_LARGEST_PIECED_ANYWAY = 256 << 20
+#: Of the pieces that a runtime reads, the share that it reads however their threadblocks and waits come out.
+_PIECES_READ_SURELY = 0.95
 #: Pieces of a share of `_PIECED_BYTES` at most, and of others by the cube root of their size: with more of them messages cost more
 #: than what they save until all links are busy, and threadblocks, of which there are so many, have more steps.
 _PIECES = 64
@@ -431,14 +435,14 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
     return [Candidate("trees", finest, buffer_bytes, LARGE_VIEW)]
 
 
-def _in_pieces(
-    instance: Instance, counts: Sequence[int], paced: Candidate, *, alone: bool = False
-) -> list[Candidate]:
-    """What comes in rounds, in as many pieces as a runtime reads, of two chunks on average: where it does not read as many messages
-    as there are chunks, and the smallest pieces are worth their steps. Of a machine `alone`, in no more than are worth it.
+def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate, *, alone: bool = False) -> list[Candidate]:
+    """What comes in rounds, in as many pieces as a runtime reads, of two or three chunks on average: where it does not read as many
+    messages as there are chunks, and the smallest pieces are worth their steps. Of a machine `alone`, in no more than are worth it,
+    and medium buffers at any rate.
     """
     most = _most_pieces(instance)
-    if alone:
+    anyway = paced.anchor_bytes <= _LARGEST_PIECED_ANYWAY and not is_crowded(instance.paths)
+    if alone and (anyway or not _is_read_whole(instance, counts)):
         share_bytes = paced.anchor_bytes / instance.num_ranks
         most = min(most, round(_PIECES * math.cbrt(share_bytes / _PIECED_BYTES)))
     finer = [count for count in counts if _own(instance, count) > most]
@@ -453,9 +457,28 @@ def _in_pieces(
     return [replace(paced, count=count, pieces=most)]
 
 
+def finest_pieces(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What comes in as many pieces as a runtime reads, and the smallest of these half as large as otherwise: for one size that is
+    compared by schedule, over unequal links without boxes, where nothing coarser is near the limit.
+    """
+    packed = strategy in ("auto", "trees") and instance.collective.name in SHARED and not direct(instance.collective)
+    halves = [count for count in counts if 2 * count in counts]
+    if not packed or not is_uneven(instance.paths) or _is_read_whole(instance, halves):
+        return []
+    paced = Candidate("trees", counts[-1], buffer_bytes, LARGE_VIEW, in_rounds=True)
+    most = int(_most_pieces(instance) * _PIECES_READ_SURELY)
+    coarser = _in_pieces(instance, halves, paced, alone=True)
+    return [replace(each, count=2 * each.count, pieces=most) for each in coarser]
+
+
 def _most_pieces(instance: Instance) -> int:
     """How many messages a runtime reads for every rank's chunks."""
     return MOST_READ_TRANSFERS // (_ways(instance.collective) * max(1, instance.num_ranks - 1))
+
+
+def _is_read_whole(instance: Instance, counts: Sequence[int]) -> bool:
+    """Whether a runtime reads a message for every chunk of any of the cuts."""
+    return all(_own(instance, count) <= _most_pieces(instance) for count in counts)
 
 
 def _ways(collective: Collective) -> int:

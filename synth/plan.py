@@ -29,6 +29,7 @@ from synth.candidates import (
     direct,
     few_long_messages,
     finer_candidates,
+    finest_pieces,
     gated_candidates,
     hierarchy_candidates,
     interpreted_candidates,
@@ -430,7 +431,8 @@ class Plan:
             joint=joint,
             latency_counts=self._latency_counts(size),
         )
-        return [*finer, *self._central(finer, instance, counts, size)]
+        pieces = [] if self.boxes else finest_pieces(instance, request.strategy, self._counts(size, 2), size)
+        return [*finer, *pieces, *self._central(finer, instance, counts, size)]
 
     def _kept_apart(self, planned: Sequence[Candidate], instance: Instance, low: int, size: int) -> list[Candidate]:
         """What is planned at one size, for buffers from `low` bytes up, with trees over paths that keep apart where several meet:

@@ -21,6 +21,7 @@ from synth.candidates import (
     candidates,
     chained_candidates,
     finer_candidates,
+    finest_pieces,
     hierarchy_candidates,
     is_crowded,
     is_large,
@@ -266,12 +267,13 @@ def test_over_unequal_links_shares_are_cut_as_finely_as_a_runtime_reads(name: st
     assert (uneven, uneven > even) == (256, name != "allreduce")
 
 
-def test_over_unequal_links_medium_shares_are_cut_for_rounds_and_lists_alone() -> None:
-    """Coarser trees share the links out worse, and parts of 64 KB cost more than they gain."""
-    tried = lean_candidates(instance_of(dgx1(), "allgather"), POWERS, 128 * MB, single=True)
+def test_over_unequal_links_medium_shares_are_cut_for_pieces_rounds_and_lists_alone() -> None:
+    """Coarser trees share the links out worse, and parts of 64 KB cost more than they gain, but at either end, in pieces."""
+    pieces, *tried = lean_candidates(instance_of(dgx1(), "allgather"), POWERS, 128 * MB, single=True)
     (count,) = {each.count for each in tried}
     assert 128 * MB / (8 * count) >= 256 * KB
     assert [(each.view, each.in_rounds) for each in tried] == [(LARGE_VIEW, True), (LARGE_VIEW, False)]
+    assert (pieces.in_rounds, pieces.count, pieces.pieces) == (True, 256, 81)
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
@@ -335,20 +337,48 @@ def test_an_allreduce_of_many_ranks_over_unequal_links_begins_with_its_finest_cu
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
-def test_shares_over_unequal_links_come_in_pieces_too_sums_first_of_all(name: str) -> None:
-    unequal = _unequal_ring()
-    tried = lean_candidates(instance_of(unequal, name), POWERS, GB, single=True)
+def test_shares_over_unequal_links_come_in_pieces_first_of_all(name: str) -> None:
+    unequal = instance_of(_unequal_ring(), name)
+    tried = lean_candidates(unequal, POWERS, GB, single=True)
     pieces = [place for place, each in enumerate(tried) if each.pieces]
     if name == "allreduce":
         assert not pieces
         return
-    (place,) = pieces
-    assert (tried[place].count, tried[place].pieces, tried[place].in_rounds) == (256, 133, True)
-    assert (place == 0) == (name == "reduce-scatter")
+    assert pieces == [0]
+    assert (tried[0].count, tried[0].pieces, tried[0].in_rounds) == (256, 128, True)
     # A range of sizes, equal links, and a smaller buffer, whose parts were too small, have none.
-    assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, GB, single=False))
+    assert not any(each.pieces for each in lean_candidates(unequal, POWERS, GB, single=False))
     assert not any(each.pieces for each in lean_candidates(instance_of(star(16), name), POWERS, GB, single=True))
-    assert not any(each.pieces for each in lean_candidates(instance_of(unequal, name), POWERS, 128 * MB, single=True))
+    assert not any(each.pieces for each in lean_candidates(unequal, POWERS, 64 * MB, single=True))
+
+
+@pytest.mark.parametrize(("size", "count", "pieces"), [(128 * MB, 128, 64), (256 * MB, 256, 81), (512 * MB, 256, 102)])
+def test_smaller_shares_come_in_fewer_pieces(size: int, count: int, pieces: int) -> None:
+    """A runtime reads 133 of 16 ranks."""
+    tried = lean_candidates(instance_of(_unequal_ring(), "allgather"), POWERS, size, single=True)
+    assert [(each.count, each.pieces) for each in tried if each.pieces] == [(count, pieces)]
+
+
+def test_where_a_runtime_reads_all_chunks_of_a_share_large_buffers_do_not_come_in_pieces() -> None:
+    crowded = two_switches(8)
+    for machine, size, pieced in ((dgx1(), 256 * MB, True), (dgx1(), 512 * MB, False), (crowded, 128 * MB, False)):
+        tried = lean_candidates(instance_of(machine, "allgather"), POWERS, size, single=True)
+        assert any(each.pieces for each in tried) == pieced
+
+
+def test_by_schedule_the_finest_pieces_are_half_as_large() -> None:
+    """With a few messages less than a runtime reads, since waits may need steps of their own."""
+    unequal, counts = instance_of(_unequal_ring(), "allgather"), (*POWERS, 512)
+    (finest,) = finest_pieces(unequal, "auto", counts, GB)
+    assert (finest.strategy, finest.count, finest.pieces, finest.in_rounds) == ("trees", 512, 126, True)
+    for instance in (
+        instance_of(_unequal_ring(), "allreduce"),
+        instance_of(_unequal_ring(), "alltoall"),
+        instance_of(star(16), "allgather"),
+        instance_of(dgx1(), "allgather"),
+    ):
+        assert finest_pieces(instance, "auto", counts, GB) == []
+    assert finest_pieces(unequal, "flow", counts, GB) == []
 
 
 @pytest.mark.parametrize(
