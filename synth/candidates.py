@@ -128,6 +128,7 @@ _FEWEST_PIECES = 12
 _LEAST_PIECE_BYTES = 128 << 10
 _LEAST_PIECE_ALONE_BYTES = 64 << 10
 _CHUNKS_OF_A_PIECE = 2.5
+_CHUNKS_OF_A_SUMMED_PIECE = 4.0
 #: Where a runtime reads all chunks as they are, buffers up to this come in pieces, too, unless ways of several ranks meet.
 _LARGEST_PIECED_ANYWAY = 256 << 20
 #: Of the pieces that a runtime reads, the share that it reads however their threadblocks and waits come out.
@@ -435,10 +436,17 @@ def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> 
     return [Candidate("trees", finest, buffer_bytes, LARGE_VIEW)]
 
 
-def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate, *, alone: bool = False) -> list[Candidate]:
-    """What comes in rounds, in as many pieces as a runtime reads, of two or three chunks on average: where it does not read as many
-    messages as there are chunks, and the smallest pieces are worth their steps. Of a machine `alone`, in no more than are worth it,
-    and medium buffers at any rate.
+def _in_pieces(
+    instance: Instance,
+    counts: Sequence[int],
+    paced: Candidate,
+    *,
+    alone: bool = False,
+    chunks: float = _CHUNKS_OF_A_PIECE,
+) -> list[Candidate]:
+    """What comes in rounds, in as many pieces as a runtime reads, of about so many `chunks` on average: where it does not read as
+    many messages as there are chunks, and the smallest pieces are worth their steps. Of a machine `alone`, in no more than are
+    worth it, and medium buffers at any rate.
     """
     most = _most_pieces(instance)
     anyway = paced.anchor_bytes <= _LARGEST_PIECED_ANYWAY and not is_crowded(instance.paths)
@@ -448,8 +456,7 @@ def _in_pieces(instance: Instance, counts: Sequence[int], paced: Candidate, *, a
     finer = [count for count in counts if _own(instance, count) > most]
     if most < _FEWEST_PIECES or not finer:
         return []
-    chunks = _CHUNKS_OF_A_PIECE * most
-    count = min(finer, key=lambda count: abs(math.log2(_own(instance, count) / chunks)))
+    count = min(finer, key=lambda count: abs(math.log2(_own(instance, count) / (chunks * most))))
     cut = with_count(instance.collective, count)
     least_bytes = _LEAST_PIECE_ALONE_BYTES if alone else _LEAST_PIECE_BYTES
     if transfers_of(cut) > _MAX_PIECED_TRANSFERS or cut.chunk_bytes(paced.anchor_bytes) < least_bytes:
@@ -697,12 +704,24 @@ def packed_candidates(
 
 
 def _boxed_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -> list[Candidate]:
-    """Pieces over equal boxes, beside what is tried in rounds there: where a runtime reads no finer cut than that as it is."""
-    most = _most_pieces(instance)
+    """Pieces over equal boxes of what is no allreduce, beside what is tried in rounds there: where a runtime reads no finer cut than
+    that as it is.
+    """
+    most, collective = _most_pieces(instance), instance.collective
     coarse = _COARSE_COPIES * _own(instance, paced.count) <= most
-    if most > _FINEST_LARGE or not (coarse or instance.collective.combining):
+    if most > _FINEST_LARGE or collective.name not in SHARED or not (coarse or collective.combining):
         return []
     return _in_pieces(instance, counts, paced)
+
+
+def pieced_sums(instance: Instance, counts: Sequence[int], boxed: Sequence[Candidate]) -> list[Candidate]:
+    """Beside what is tried `boxed` for an allreduce of one large buffer over equal boxes, pieces of four chunks on average: a
+    runtime reads half as many messages for each rank as of either half, so that the smallest have to be smaller still.
+    """
+    paced = [each for each in boxed if each.in_rounds and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+    if not paced or _most_pieces(instance) > _FINEST_LARGE:
+        return []
+    return _in_pieces(instance, counts, paced[0], chunks=_CHUNKS_OF_A_SUMMED_PIECE)
 
 
 def _across_boxes(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

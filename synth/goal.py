@@ -54,7 +54,7 @@ class Goal:
             nearest_us = min(limit_us * _SCHEDULE_CLOSED, best_us * _BESIDE_THE_BEST)
             return time_us <= limit_us * self._near and schedule_us <= nearest_us
         limit_us = self._limit_us(size)
-        return time_us <= limit_us * _CLOSED and schedule_us <= limit_us * _SCHEDULE_CLOSED
+        return self.is_close(size, time_us) and schedule_us <= limit_us * _SCHEDULE_CLOSED
 
     def is_scheduled(self, size: int, schedule_us: float) -> bool:
         """Where schedules decide, whether one is near enough to the limit."""
@@ -78,6 +78,10 @@ class Goal:
         limit_us = self._limit_us(size)
         as_good = schedule_us <= best_us * _SCHEDULE_CLOSED or best_us > limit_us * _SCHEDULE_FAR
         return as_good and time_us <= limit_us * _REACHED
+
+    def is_close(self, size: int, time_us: float) -> bool:
+        """Whether so little time is near enough to the limit by itself."""
+        return time_us <= self._limit_us(size) * _CLOSED
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""

@@ -40,6 +40,7 @@ from synth.candidates import (
     largest_candidates,
     lean_candidates,
     packed_candidates,
+    pieced_sums,
     transfers_of,
     worthwhile_counts,
 )
@@ -93,6 +94,9 @@ _FEWER = 0.8
 _FINER_APART = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
 _FINER_JOINT = 2
+#: And so many times finer are those in pieces over equal boxes, which come first unless rounds of a share are as fine as this.
+_FINER_PIECES = 8
+_NEARLY_FINE = 2
 #: An allreduce in exchanges moves more than others and takes fewer hops: buffers up to this, and ranks up to which pairs are few.
 _LARGEST_EXCHANGED = 256 << 10
 _MOST_EXCHANGED_RANKS = 256
@@ -289,18 +293,29 @@ class Plan:
         beside = boxed[:1] if len(paced) < _FIRST else copied
         if finer and self.collective(1).combining:
             beside = []
-        return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
+        # Where a runtime reads fine rounds of an allreduce, pieces are for what these do not bring near.
+        whole = any(2 * self.collective(each.count).chunks >= fine for each in paced if not each.pieces)
+        later = [
+            each for each in paced if each.pieces and whole and self.request.collective is CollectiveName.ALLREDUCE
+        ]
+        paced = [each for each in paced if each not in later]
+        return [[*paced, *beside], [*finer, *later], [*known, *boxed, *copied]]
 
     @cached_property
     def finer_over_boxes(self) -> tuple[Candidate, ...]:
         """Of one large buffer over equal boxes of few ranks in all, finer rounds than the first, where links carry no more than what
-        the limit says: then the cut is what keeps a schedule from it.
+        the limit says: then the cut is what keeps a schedule from it. And of an allreduce pieces, where rounds are fine themselves.
         """
         size = self.request.max_bytes
         paced = [each for each in self._planned if each.boxed and each.in_rounds] if self.ends else []
         counts = self._counts(size)
         usual = self._over_boxes(self.instance(counts[0], size), counts, size) if paced else []
-        return tuple(self._in_time(each) for each in paced if each not in usual)
+        ranks = self.request.topology.num_ranks
+        fine = any(
+            self.collective(each.count).chunks * _NEARLY_FINE >= FINE * ranks for each in paced if not each.pieces
+        )
+        later = [each for each in paced if each.pieces and fine and self.request.collective is CollectiveName.ALLREDUCE]
+        return tuple(self._in_time(each) for each in paced if each not in usual or each in later)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:
         """How many of the planned candidates are solved whatever the time: one, or over equal boxes one for either end of a
@@ -620,6 +635,8 @@ class Plan:
         if boxes is None:
             return []
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
+        if boxed and self.ends and self.request.collective is CollectiveName.ALLREDUCE:
+            boxed += pieced_sums(instance, self._counts(size, _FINER_PIECES), boxed)
         return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
 
     def _are_alone(self, boxed: Sequence[Candidate]) -> bool:

@@ -60,8 +60,9 @@ _KEPT_BUSY = 1.005
 _FEW_PEERS = 8
 #: Of buffers up to this messages are so short in rounds that threadblocks wait for each other more than for links.
 _SHORT_IN_ROUNDS_BYTES = 16 << 20
-#: The same for pieces, whose messages at either end are the shortest.
+#: The same for pieces of all ranks' shares, whose messages at either end are the shortest; over equal boxes if a share has so few.
 _SHORT_IN_PIECES_BYTES = 512 << 20
+_FEW_PIECES = 48
 #: Collectives whose result replaces what they are given, unless asked otherwise.
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
@@ -348,6 +349,10 @@ class Evidence:
             for contender, times in self._times.items()
         )
 
+    def is_close(self, size: int) -> bool:
+        """Whether what was simulated at a size is as near to the limit as ends the search if schedules do not matter."""
+        return any(self._goal.is_close(size, times.get(size, math.inf)) for times in self._times.values())
+
     def is_near(self, size: int) -> bool:
         """Whether what was simulated at a size is as near to the limit as is worth several times the work."""
         return any(self._goal.is_near(size, times.get(size, math.inf)) for times in self._times.values())
@@ -476,11 +481,12 @@ class Evidence:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
         messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
-        Pieces are short at either end alone, and few of them between.
+        Of pieces, which are short at either end, the others decide: few of them over boxes, and medium ones of all ranks.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
         if candidate.pieces:
-            return boxes is None and candidate.anchor_bytes <= _SHORT_IN_PIECES_BYTES
+            few = candidate.boxed and candidate.pieces <= _FEW_PIECES
+            return few or (boxes is None and candidate.anchor_bytes <= _SHORT_IN_PIECES_BYTES)
         small = boxes is not None and boxes.size <= _FEW_PEERS and self.plan.has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES
         if candidate.view != LARGE_VIEW or small or short:

@@ -109,14 +109,22 @@ class Trial(Evidence):
 
     @property
     def _gains_by_finer(self) -> bool:
-        """Whether nothing over equal boxes is near to the limit by schedule, too, and there are finer cuts that were not tried."""
-        return self._is_finer_left and not all(map(self.is_near_both_ways, self.sizes))
+        """Whether nothing over equal boxes is near to the limit by schedule, too, and there are finer cuts that were not tried.
+        Pieces are for what is not near by time.
+        """
+        near = self.is_close if self._are_pieces_left else self.is_near_both_ways
+        return self._is_finer_left and not all(map(near, self.sizes))
 
     @property
     def _are_schedules_near(self) -> bool:
         """Whether schedules are near to the limit where finer ones over equal boxes may be."""
         near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
-        return near or not self._is_finer_left
+        return near or not self._is_finer_left or self._are_pieces_left
+
+    @property
+    def _are_pieces_left(self) -> bool:
+        """Whether finer cuts over equal boxes that were not tried come in pieces."""
+        return self._is_finer_left and any(each.pieces for each in self.plan.finer_over_boxes)
 
     @property
     def _is_finer_left(self) -> bool:

@@ -27,6 +27,7 @@ from synth.candidates import (
     is_large,
     joint_candidates,
     lean_candidates,
+    pieced_sums,
     transfers_of,
     with_count,
     worthwhile_counts,
@@ -390,7 +391,8 @@ def test_by_schedule_the_finest_pieces_are_half_as_large() -> None:
         (32, "reduce-scatter", (128, 64)),
         (64, "allgather", (64, 31)),
         (64, "reduce-scatter", (64, 31)),
-        (64, "allreduce", (2048, 15)),
+        # Its halves have messages for half as many, in pieces that are cut finer.
+        (64, "allreduce", None),
         # More ranks than are looked at beside the boxes; and more transfers than are worth it.
         (128, "reduce-scatter", (32, 15)),
         (256, "reduce-scatter", None),
@@ -406,6 +408,30 @@ def test_over_many_equal_boxes_messages_come_in_pieces(ranks: int, name: str, pi
     scheduled = hierarchy_candidates(instance, "auto", counts, GB, by_time=False, single=True)
     smaller = hierarchy_candidates(instance, "auto", counts, 128 * MB, by_time=True, single=True)
     assert not any(each.pieces for each in (*shared, *scheduled, *smaller))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "pieces"),
+    [
+        (16, GB, None),
+        (24, GB, (4096, 43)),
+        (32, GB, (4096, 32)),
+        (32, 512 * MB, (4096, 32)),
+        (32, 256 * MB, None),
+        (64, GB, (4096, 15)),
+        (128, GB, None),
+    ],
+)
+def test_an_allreduce_over_boxes_comes_in_pieces_of_four_chunks(
+    ranks: int, size: int, pieces: tuple[int, int] | None
+) -> None:
+    """Of 16 ranks a runtime reads a finer cut as it is, of 128 hardly any; and chunks of 64 KB are too small."""
+    instance, counts = instance_of(star(ranks), "allreduce"), tuple(1 << k for k in range(14))
+    boxed = hierarchy_candidates(instance, "auto", counts[:12], size, by_time=True, single=True)
+    made = pieced_sums(instance, counts, boxed)
+    assert [(each.count, each.pieces) for each in made] == ([pieces] if pieces else [])
+    assert all(each.in_rounds and each.strategy == "hierarchy-ring" for each in made)
+    assert not pieced_sums(instance, counts, [each for each in boxed if not each.in_rounds])
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])

@@ -466,6 +466,17 @@ def test_where_one_box_loads_links_as_little_as_can_be_nothing_is_made_for_all_r
     assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
 
 
+@pytest.mark.parametrize(("boxes", "wave"), [(4, 1), (8, 0)])
+def test_an_allreduce_in_pieces_is_for_what_fine_rounds_do_not_bring_near(boxes: int, wave: int) -> None:
+    """Of 32 ranks a runtime reads these, of 64 only coarse ones."""
+    job = request(replicate(load_topology("dgx-a100"), boxes), "allreduce", GB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    pieced = [number for number, each in enumerate(plan.waves) if any(candidate.pieces for candidate in each)]
+    assert pieced == [wave]
+    assert [each.count for each in plan.waves[wave] if each.pieces] == [4096]
+    assert [each.count for each in plan.finer_over_boxes] == ([4096] if wave else [])
+
+
 @pytest.mark.parametrize(("low", "size", "several"), [(GB, GB, True), (MB, GB, False), (64 * MB, 64 * MB, False)])
 def test_chunks_of_one_large_buffer_alone_enter_boxes_over_several_gates(low: int, size: int, several: bool) -> None:
     job = replace(request(two_boxes(star(8, GBps=100.0), range(8)), "allgather", size, objective="time"), min_bytes=low)

@@ -593,6 +593,24 @@ def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_sc
     assert trial.closed
 
 
+@pytest.mark.parametrize(("closed", "ends"), [(1.06, True), (1.0, False)])
+def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
+    closed: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes before them is simulated however far its schedules are."""
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    scored = next(search.waves())
+    pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
+    monkeypatch.setitem(vars(search.plan), "finer_over_boxes", (pieced,))
+    monkeypatch.setattr("synth.goal._CLOSED", closed)
+    scored = [replace(entry, schedules_us={GB: 1.1 * search.plan.bound.time_us(GB)}) for entry in scored]
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at(scored, more=True)
+    assert trial.has_answers
+    assert trial.is_near(GB)
+    assert trial.closed == ends
+
+
 @pytest.mark.parametrize("counts", [(16, 64), (64, 16)])
 def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts: tuple[int, int]) -> None:
     """Unless they are of pieces, which are as long as what they are made of."""
@@ -621,6 +639,27 @@ def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_st
     trial.scored = [entry for each, solution in paced.items() if solution for entry in search.score(each, solution)]
     assert trial.scored
     assert {trial._has_few_steps(Contender(position)) for position in range(len(trial.scored))} == {few}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "boxes", "size", "pieces", "few"),
+    [
+        ("trees", False, 512 * MB, 100, True),
+        ("trees", False, GB, 100, False),
+        ("trees", True, 512 * MB, 32, False),
+        ("hierarchy-ring", True, GB, 48, True),
+        ("hierarchy-ring", True, GB, 64, False),
+    ],
+)
+def test_few_pieces_over_boxes_and_medium_ones_of_all_ranks_have_few_steps(
+    strategy: str, boxes: bool, size: int, pieces: int, few: bool
+) -> None:
+    search = search_of(two_boxes(full(4), range(4)) if boxes else ring(4), "allgather", size, size)
+    (entry, *_) = next(search.waves())
+    pieced = Candidate(strategy, 64, size, LARGE_VIEW, in_rounds=True, pieces=pieces)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = [replace(entry, candidate=pieced)]
+    assert trial._has_few_steps(Contender(0)) == few
 
 
 def test_rounds_on_several_instances_that_stay_far_from_the_limit_are_simulated_on_one(
