@@ -133,8 +133,8 @@ _CHUNKS_OF_A_SUMMED_PIECE = 4.0
 _LARGEST_PIECED_ANYWAY = 256 << 20
 #: Of the pieces that a runtime reads, the share that it reads however their threadblocks and waits come out.
 _PIECES_READ_SURELY = 0.95
-#: Pieces of a share of `_PIECED_BYTES` at most, and of others by the cube root of their size: with more of them messages cost more
-#: than what they save until all links are busy, and threadblocks, of which there are so many, have more steps.
+#: Pieces of a share of `_PIECED_BYTES` at most, and of others by the cube root of their size (eq. 14f): with more of them messages
+#: cost more than what they save until all links are busy, and threadblocks, of which there are so many, have more steps.
 _PIECES = 64
 _PIECED_BYTES = 8 << 20
 _MAX_PIECED_TRANSFERS = 530_000

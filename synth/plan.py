@@ -293,13 +293,7 @@ class Plan:
         beside = boxed[:1] if len(paced) < _FIRST else copied
         if finer and self.collective(1).combining:
             beside = []
-        # Where a runtime reads fine rounds of an allreduce, pieces are for what these do not bring near.
-        whole = any(2 * self.collective(each.count).chunks >= fine for each in paced if not each.pieces)
-        later = [
-            each for each in paced if each.pieces and whole and self.request.collective is CollectiveName.ALLREDUCE
-        ]
-        paced = [each for each in paced if each not in later]
-        return [[*paced, *beside], [*finer, *later], [*known, *boxed, *copied]]
+        return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
 
     @cached_property
     def finer_over_boxes(self) -> tuple[Candidate, ...]:
