@@ -72,6 +72,8 @@ _LATENCY_COUNTS = 10
 #: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
 #: into it (in one second at least).
 _TRANSFERS_A_SECOND = 10_000
+#: Of the time that a transfer takes, what routing takes of it.
+_ROUTED_SHARE = 0.25
 #: Over more boxes than these there may be as many times more in what is made for one of them: the others' are only written and
 #: verified.
 _BOXES_SHARING = 8
@@ -230,9 +232,15 @@ class Plan:
         shared = candidate.boxed and self.request.collective is CollectiveName.ALLREDUCE
         least = self.request.topology.num_ranks if shared else 1
         count = candidate.count
-        while count % 2 == 0 and count > least and transfers_of(self.collective(count)) > most:
+        while count % 2 == 0 and count > least and self._transfers_in_time(candidate, count) > most:
             count //= 2
         return candidate if count == candidate.count else replace(candidate, count=count, pieces=None)
+
+    def _transfers_in_time(self, candidate: Candidate, count: int) -> float:
+        """How many transfers a candidate counts for if cut so: those of a piece are routed each, and take all else together."""
+        collective = self.collective(count)
+        pieces = (candidate.pieces or collective.chunks) * self.request.topology.num_ranks
+        return transfers_of(collective) * min(1.0, _ROUTED_SHARE + pieces / collective.chunks)
 
     @cached_property
     def _waves(self) -> list[list[Candidate]]:

@@ -477,6 +477,17 @@ def test_an_allreduce_in_pieces_is_for_what_fine_rounds_do_not_bring_near(boxes:
     assert [each.count for each in plan.finer_over_boxes] == ([4096] if wave else [])
 
 
+@pytest.mark.parametrize(("limit_s", "made"), [(30.0, (4096, 15)), (10.0, (512, None))])
+def test_where_time_is_short_pieces_count_for_less_than_their_chunks(
+    limit_s: float, made: tuple[int, int | None]
+) -> None:
+    """All chunks of 4096 are more transfers than go into half a minute."""
+    job = request(replicate(load_topology("dgx-a100"), 8), "allreduce", GB, objective="time")
+    plan = Plan(replace(job, time_limit_s=limit_s), find_paths(job.topology))
+    finest = max(plan.waves[0], key=lambda each: each.count)
+    assert (finest.count, finest.pieces) == made
+
+
 @pytest.mark.parametrize(("low", "size", "several"), [(GB, GB, True), (MB, GB, False), (64 * MB, 64 * MB, False)])
 def test_chunks_of_one_large_buffer_alone_enter_boxes_over_several_gates(low: int, size: int, several: bool) -> None:
     job = replace(request(two_boxes(star(8, GBps=100.0), range(8)), "allgather", size, objective="time"), min_bytes=low)
