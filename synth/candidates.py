@@ -398,8 +398,7 @@ def _large_candidates(
     first = [replace(fine, count=opening), replace(listed[0], count=opening)]
     if instance.collective.name in ROOTED or is_crowded(instance.paths):
         first.append(alone)
-    first = [*pieces, *first]
-    return list(dict.fromkeys([*first, *most, fine, *listed]))
+    return list(dict.fromkeys([*pieces, *first, *most, fine, *listed]))
 
 
 def apart_candidates(
@@ -449,8 +448,8 @@ def _in_pieces(
     worth it, and medium buffers at any rate.
     """
     most = _most_pieces(instance)
-    anyway = paced.anchor_bytes <= _LARGEST_PIECED_ANYWAY and not is_crowded(instance.paths)
-    if alone and (anyway or not _is_read_whole(instance, counts)):
+    medium = alone and paced.anchor_bytes <= _LARGEST_PIECED_ANYWAY and not is_crowded(instance.paths)
+    if medium or (alone and not _is_read_whole(instance, counts)):
         share_bytes = paced.anchor_bytes / instance.num_ranks
         most = min(most, round(_PIECES * math.cbrt(share_bytes / _PIECED_BYTES)))
     finer = [count for count in counts if _own(instance, count) > most]

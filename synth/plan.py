@@ -239,8 +239,11 @@ class Plan:
     def _transfers_in_time(self, candidate: Candidate, count: int) -> float:
         """How many transfers a candidate counts for if cut so: those of a piece are routed each, and take all else together."""
         collective = self.collective(count)
-        pieces = (candidate.pieces or collective.chunks) * self.request.topology.num_ranks
-        return transfers_of(collective) * min(1.0, _ROUTED_SHARE + pieces / collective.chunks)
+        transfers = transfers_of(collective)
+        if candidate.pieces is None:
+            return transfers
+        messages_a_chunk = candidate.pieces * collective.num_ranks / collective.chunks
+        return transfers * min(1.0, _ROUTED_SHARE + messages_a_chunk)
 
     @cached_property
     def _waves(self) -> list[list[Candidate]]:
