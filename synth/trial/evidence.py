@@ -481,11 +481,11 @@ class Evidence:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
         messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
-        Of pieces, which are short at either end, the others decide: few of them over boxes, and medium ones of all ranks.
+        Of pieces, which are short at either end, the others decide: sums of few of them over boxes, and medium ones of all ranks.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
         if candidate.pieces:
-            few = candidate.boxed and candidate.pieces <= _FEW_PIECES
+            few = candidate.boxed and candidate.pieces <= _FEW_PIECES and self.plan.collective(1).combining
             return few or (boxes is None and candidate.anchor_bytes <= _SHORT_IN_PIECES_BYTES)
         small = boxes is not None and boxes.size <= _FEW_PEERS and self.plan.has_nics
         short = candidate.in_rounds and boxes is None and candidate.anchor_bytes <= _SHORT_IN_ROUNDS_BYTES

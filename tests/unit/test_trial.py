@@ -642,19 +642,20 @@ def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_st
 
 
 @pytest.mark.parametrize(
-    ("strategy", "boxes", "size", "pieces", "few"),
+    ("strategy", "name", "boxes", "size", "pieces", "few"),
     [
-        ("trees", False, 512 * MB, 100, True),
-        ("trees", False, GB, 100, False),
-        ("trees", True, 512 * MB, 32, False),
-        ("hierarchy-ring", True, GB, 48, True),
-        ("hierarchy-ring", True, GB, 64, False),
+        ("trees", "allgather", False, 512 * MB, 100, True),
+        ("trees", "allgather", False, GB, 100, False),
+        ("trees", "allgather", True, 512 * MB, 32, False),
+        ("hierarchy-ring", "reduce-scatter", True, GB, 48, True),
+        ("hierarchy-ring", "reduce-scatter", True, GB, 64, False),
+        ("hierarchy-ring", "allgather", True, GB, 48, False),
     ],
 )
-def test_few_pieces_over_boxes_and_medium_ones_of_all_ranks_have_few_steps(
-    strategy: str, boxes: bool, size: int, pieces: int, few: bool
+def test_sums_of_few_pieces_over_boxes_and_medium_ones_of_all_ranks_have_few_steps(
+    strategy: str, name: str, boxes: bool, size: int, pieces: int, few: bool
 ) -> None:
-    search = search_of(two_boxes(full(4), range(4)) if boxes else ring(4), "allgather", size, size)
+    search = search_of(two_boxes(full(4), range(4)) if boxes else ring(4), name, size, size)
     (entry, *_) = next(search.waves())
     pieced = Candidate(strategy, 64, size, LARGE_VIEW, in_rounds=True, pieces=pieces)
     trial = Trial(search.plan, Ledger(), lambda _: None)
