@@ -64,6 +64,7 @@ _FANNED = frozenset({CollectiveName.GATHER, CollectiveName.SCATTER})
 _MOST_FLOWN_RANKS = 128
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
 MAX_BOXED_TRANSFERS = 140_000
+_MAX_PACED_OVER_MANY = 280_000
 #: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
 _FINEST_BOXED = 8
 #: The same where every chunk has one destination.
@@ -681,7 +682,34 @@ def hierarchy_candidates(
     )
     stars = [(STAR, count) for _, count in doubling[:1]] if starred else []
     tried = [*doubling, *stars, *rings] if len(worth) == 1 else [*rings, *doubling, *stars]
-    return [*pieces, *(Candidate(each, count, buffer_bytes) for each, count in tried)]
+    linked = [Candidate(each, count, buffer_bytes) for each, count in tried]
+    kept_up_with = _over_many(instance, whole, worth, buffer_bytes) if by_time else []
+    if pieces:
+        kept_up_with = [each for each in kept_up_with if not each.in_rounds]
+    return [*pieces, *(kept_up_with if single else kept_up_with[:1]), *linked]
+
+
+def _over_many(instance: Instance, counts: Sequence[int], listed: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What is made for an interpreter over equal boxes of very many ranks, the likeliest to be the best first: in rounds, cut as
+    finely as a runtime reads and is worth it, and in a list of one of the counts `listed`, ascending. Medium buffers have few hops
+    first, and of copies the coarsest list, whose chunks are passed on soonest.
+    """
+    if buffer_bytes <= _PACED_BEYOND_BYTES:
+        return []
+    combining, large = instance.collective.combining, buffer_bytes > CONNECTION_BOUND_BYTES
+    readable = _readable(instance, counts, _MAX_PACED_OVER_MANY)
+    paced = max((count for count in readable if _worth_cutting(instance, count, buffer_bytes)), default=counts[0])
+    count = listed[-1] if large or combining else listed[0]
+    ring, few_hops = (
+        Candidate(each, paced, buffer_bytes, LARGE_VIEW, in_rounds=True)
+        for each in ("hierarchy-ring", "hierarchy-doubling")
+    )
+    ring_list, few_hops_list = (replace(each, count=count, in_rounds=False) for each in (ring, few_hops))
+    if not large:
+        return [few_hops, ring, few_hops_list]
+    if instance.collective.name is CollectiveName.ALLREDUCE:
+        return [ring_list, few_hops_list, few_hops, ring]
+    return [few_hops_list, ring, few_hops, ring_list] if combining else [ring, few_hops_list, few_hops]
 
 
 def packed_candidates(

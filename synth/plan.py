@@ -258,7 +258,8 @@ class Plan:
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
-            waves = self._waves_over_boxes(known, made)
+            many = is_large(self.collective(1))
+            waves = self._waves_over_many(made) if many else self._waves_over_boxes(known, made)
         else:
             made.sort(key=lambda each: each.strategy != JOINT)
             apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
@@ -305,6 +306,11 @@ class Plan:
         if finer and self.collective(1).combining:
             beside = []
         return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
+
+    def _waves_over_many(self, made: list[Candidate]) -> list[list[Candidate]]:
+        """The first waves over equal boxes of very many ranks: two at a time what is made for an interpreter, then all else."""
+        kept_up_with = [each for each in made if each.boxed and each.view is not None]
+        return [kept_up_with[:2], kept_up_with[2:4]]
 
     @cached_property
     def finer_over_boxes(self) -> tuple[Candidate, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from synth.candidates import CONNECTION_BOUND_BYTES, direct
+from synth.candidates import CONNECTION_BOUND_BYTES, direct, is_large
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK, Prices
@@ -146,14 +146,16 @@ class Ranking:
         return self._is_hopeful(contender, size)
 
     def _is_hopeful(self, contender: Contender, size: int) -> bool:
-        """Whether a candidate in rounds may be near the limit, or promises much more than what is not; and other ones may be better
-        than what was simulated.
+        """Whether a candidate in rounds may be near the limit, or promises much more than what is not (of very many ranks, where
+        hardly anything is near, anything more); and other ones may be better than what was simulated.
         """
         entry = self.evidence.entry(contender)
         if self._fell_short(contender, size):
             return False
         if not entry.candidate.in_rounds or not self.evidence.plan.ends:
             return True
+        if is_large(self.evidence.plan.collective(1)):
+            return entry.times_us.get(size, math.inf) < min(self.evidence.timed(size).values(), default=math.inf)
         others = (each.times_us.get(size, math.inf) for each in self.evidence.scored if not each.candidate.in_rounds)
         much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
         return much_better or self.evidence.may_be_near(entry, size)
@@ -221,9 +223,12 @@ class Ranking:
 
     def _kind(self, contender: Contender) -> _Kind:
         """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
-        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart.
+        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart. Over boxes of very
+        many ranks every pattern of boxes is a kind of its own.
         """
         candidate = self.evidence.entry(contender).candidate
+        if candidate.boxed and is_large(self.evidence.plan.collective(1)):
+            return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy, 0, ""))
         if candidate.in_rounds:
             return _Kind(True, False, False, candidate.apart)
         if candidate.chained:

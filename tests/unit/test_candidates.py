@@ -411,6 +411,59 @@ def test_over_many_equal_boxes_messages_come_in_pieces(ranks: int, name: str, pi
 
 
 @pytest.mark.parametrize(
+    ("name", "size", "made"),
+    [
+        ("allgather", 256 * MB, [("ring", 8, True), ("doubling", 8, False), ("doubling", 8, True)]),
+        (
+            "reduce-scatter",
+            256 * MB,
+            [("doubling", 8, False), ("ring", 8, True), ("doubling", 8, True), ("ring", 8, False)],
+        ),
+        (
+            "allreduce",
+            GB,
+            [("ring", 512, False), ("doubling", 512, False), ("doubling", 512, True), ("ring", 512, True)],
+        ),
+        ("allgather", 64 * MB, [("doubling", 8, True), ("ring", 8, True), ("doubling", 1, False)]),
+        ("reduce-scatter", 64 * MB, [("doubling", 8, True), ("ring", 8, True), ("doubling", 8, False)]),
+        ("allgather", 8 * MB, []),
+    ],
+)
+def test_over_boxes_of_very_many_ranks_what_is_made_for_an_interpreter_comes_first(
+    name: str, size: int, made: list[tuple[str, int, bool]]
+) -> None:
+    instance, counts = instance_of(star(128, alpha_us=0.01), name), (*POWERS, 512, 1024)
+
+    def viewed(*, by_time: bool = True, single: bool = True) -> list[Candidate]:
+        tried = hierarchy_candidates(instance, "auto", counts, size, by_time=by_time, single=single)
+        known = [each for each in tried if each.view is not None]
+        assert tried[: len(known)] == known
+        assert len(tried) > len(known)
+        return known
+
+    alone = viewed()
+    assert [(each.strategy.removeprefix("hierarchy-"), each.count, each.in_rounds) for each in alone] == made
+    assert viewed(single=False) == alone[:1]
+    assert viewed(by_time=False) == []
+
+
+def test_of_still_more_ranks_rounds_are_cut_finer_than_lists() -> None:
+    """Messages are what rounds have in each of them; a list is as good with fewer."""
+    instance, counts = instance_of(star(256, alpha_us=0.01), "allgather"), (*POWERS, 512, 1024)
+    tried = hierarchy_candidates(instance, "auto", counts, GB, by_time=True, single=True)
+    assert [(each.count, each.in_rounds) for each in tried[:3]] == [(4, True), (2, False), (4, True)]
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter"])
+def test_where_shares_come_in_pieces_over_very_many_ranks_nothing_else_is_in_rounds(name: str) -> None:
+    instance, counts = instance_of(star(128), name), (*POWERS, 512, 1024, 2048)
+    tried = hierarchy_candidates(instance, "auto", counts, GB, by_time=True, single=True)
+    assert [each.pieces for each in tried if each.in_rounds] == [15]
+    assert not tried[1].in_rounds
+    assert tried[1].view == LARGE_VIEW
+
+
+@pytest.mark.parametrize(
     ("ranks", "size", "pieces"),
     [
         (16, GB, None),

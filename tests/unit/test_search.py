@@ -183,6 +183,21 @@ def test_over_many_boxes_as_much_time_is_for_finer_cuts(
     assert max(boxed) == 4 * finer
 
 
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter", "allreduce"])
+def test_over_very_many_ranks_what_is_made_for_an_interpreter_is_tried_first_and_two_at_a_time(
+    collective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("candidates", "plan"):
+        monkeypatch.setattr(f"synth.{module}.is_large", lambda collective: True)
+    job = request(two_boxes(star(4, GBps=200.0), range(4)), collective, GB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    waves = [[each for each in wave if each.view is not None] for wave in plan.waves]
+    assert [len(wave) for wave in waves[:2]] == [2, 1 if collective == "allgather" else 2]
+    assert waves[:2] == list(map(list, plan.waves[:2]))
+    assert waves[2:] == [[]]
+    assert plan.waves[2]
+
+
 def test_a_count_asked_for_is_the_only_one() -> None:
     scored, _, _ = searched(request(ring(4), "allgather", MB, chunks=3))
     assert {entry.candidate.count for entry in scored} == {3}

@@ -628,6 +628,38 @@ def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts
     assert [each.position for each in kinds.values()] == [counts.index(64)]
 
 
+def test_over_boxes_of_very_many_ranks_patterns_are_compared_by_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere the most promising of what was made for one box stands for all."""
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allreduce", GB, GB)
+    found = next(search.waves())[0]
+    tried = [Candidate(each, 64, GB, LARGE_VIEW) for each in ("hierarchy-ring", "hierarchy-doubling")]
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = [replace(found, candidate=each) for each in tried]
+    contenders = [Contender(0), Contender(1)]
+    assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders[:1]
+    monkeypatch.setattr("synth.trial.ranking.is_large", lambda collective: True)
+    assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders
+
+
+@pytest.mark.parametrize("sooner", [True, False])
+def test_rounds_of_very_many_ranks_are_simulated_if_they_may_be_the_best(
+    sooner: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far from the limit they are."""
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allreduce", GB, GB)
+    found = next(search.waves())[0]
+    far_us = 2 * search.plan.bound.time_us(GB)
+    listed = replace(found, candidate=Candidate("hierarchy-ring", 64, GB, LARGE_VIEW), times_us={GB: far_us})
+    rounds = replace(listed, candidate=replace(listed.candidate, in_rounds=True))
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = [rounds, listed]
+    monkeypatch.setattr(Trial, "timed", lambda self, size: {Contender(1): far_us * (1.1 if sooner else 0.9)})
+    monkeypatch.setattr(Trial, "may_be_near", lambda self, entry, size: False)
+    assert not trial.ranking._is_hopeful(Contender(0), GB)
+    monkeypatch.setattr("synth.trial.ranking.is_large", lambda collective: True)
+    assert trial.ranking._is_hopeful(Contender(0), GB) == sooner
+
+
 @pytest.mark.parametrize(("peers", "nics", "few"), [(8, 4, True), (8, 2, True), (8, 1, False), (3, 4, False)])
 def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_steps(
     peers: int, nics: int, few: bool, monkeypatch: pytest.MonkeyPatch
