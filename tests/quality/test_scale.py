@@ -96,6 +96,22 @@ def test_small_buffers_of_128_gpus_are_faster_than_by_doubling(name: str, size: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("machine", "name", "size", "least"), [
+    ("mi300x", "reduce-scatter", 256 * MB, 0.8),
+    ("mi300x", "allreduce", GB, 0.85),
+    ("mi300x", "allgather", 256 * MB, 0.9),
+    ("dgx-a100", "allgather", GB, 0.96),
+])  # fmt: skip
+def test_large_buffers_of_128_gpus_are_made_for_an_interpreter(
+    machine: str, name: str, size: int, least: float
+) -> None:
+    """What is made for links alone takes up to three times as long."""
+    job = request(replicate(load_topology(machine), 16), name, size, objective="time", time_limit_s=120)
+    (row,) = synthesize(job).sizes
+    assert row.bound_us >= least * row.time_us
+
+
+@pytest.mark.slow
 def test_the_program_of_256_ranks_is_verified_and_small() -> None:
     solution, _ = solved("dgx-a100", 32, "allreduce", 1)
     algo = lower(solution.instance, solution.schedule, LoweringOptions(inplace=True))
