@@ -64,6 +64,7 @@ _FANNED = frozenset({CollectiveName.GATHER, CollectiveName.SCATTER})
 _MOST_FLOWN_RANKS = 128
 #: Copies that a candidate over equal boxes may make: one box's are routed and scheduled, all are checked and lowered.
 MAX_BOXED_TRANSFERS = 140_000
+#: The same in rounds for an interpreter, which need some messages of every rank.
 _MAX_PACED_OVER_MANY = 280_000
 #: Chunks of a rank's share that such a candidate is cut into at most: finer cuts gain less than a percent.
 _FINEST_BOXED = 8
@@ -638,7 +639,8 @@ def hierarchy_candidates(
 ) -> list[Candidate]:
     """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
     of few hops, and finer ones along either tree; for buffers that are not small, on an interpreter (`by_time`), what is cut as
-    large packings are, in rounds and not. Where that size is all that is asked for (`single`), what is made for more bytes, too.
+    large packings are, in rounds and not. Where that size is all that is asked for (`single`), what is made for more bytes, too. Of
+    very many ranks what is made for an interpreter comes first, in a range the first of that alone.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):

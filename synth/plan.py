@@ -259,7 +259,7 @@ class Plan:
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
             many = is_large(self.collective(1))
-            waves = self._waves_over_many(made) if many else self._waves_over_boxes(known, made)
+            waves = self._waves_over_many(known, made) if many else self._waves_over_boxes(known, made)
         else:
             made.sort(key=lambda each: each.strategy != JOINT)
             apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
@@ -307,10 +307,12 @@ class Plan:
             beside = []
         return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
 
-    def _waves_over_many(self, made: list[Candidate]) -> list[list[Candidate]]:
-        """The first waves over equal boxes of very many ranks: two at a time what is made for an interpreter, then all else."""
+    def _waves_over_many(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
+        """The first waves over equal boxes of very many ranks: the likeliest two of what is made for an interpreter, and the rest of
+        that with others' algorithms; what is made for links alone is often far behind.
+        """
         kept_up_with = [each for each in made if each.boxed and each.view is not None]
-        return [kept_up_with[:2], kept_up_with[2:4]]
+        return [kept_up_with[:2], [*known, *kept_up_with[2:]]]
 
     @cached_property
     def finer_over_boxes(self) -> tuple[Candidate, ...]:
