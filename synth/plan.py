@@ -258,8 +258,8 @@ class Plan:
         known = [each for each in planned if each.strategy in BASELINES]
         made = [each for each in planned if each.strategy not in BASELINES]
         if any(each.boxed and each.in_rounds for each in made):
-            many = is_large(self.collective(1))
-            waves = self._waves_over_many(known, made) if many else self._waves_over_boxes(known, made)
+            over_boxes = self._waves_over_many if self.has_very_many_ranks else self._waves_over_boxes
+            waves = over_boxes(known, made)
         else:
             made.sort(key=lambda each: each.strategy != JOINT)
             apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
@@ -345,7 +345,7 @@ class Plan:
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = self._over_boxes(instance, counts, size)
-        if boxed and (request.strategy == "hierarchy" or is_large(self.collective(1)) or self._are_alone(boxed)):
+        if boxed and (request.strategy == "hierarchy" or self.has_very_many_ranks or self._are_alone(boxed)):
             return [*self._exchanged(instance, low, size), *boxed]
         inside = any(each.in_rounds for each in boxed) and self._is_held_up_inside(size)
         if inside:
@@ -379,7 +379,7 @@ class Plan:
         """
         request = self.request
         alone = request.single_size and not request.by_time and not request.thorough
-        return alone and not is_large(self.collective(1))
+        return alone and not self.has_very_many_ranks
 
     @cached_property
     def _opening(self) -> list[Candidate]:
@@ -662,6 +662,11 @@ class Plan:
         return first.in_rounds and self.ends and self.has_nics
 
     @cached_property
+    def has_very_many_ranks(self) -> bool:
+        """Whether even the coarsest cut is more than most candidates may have (`is_large`)."""
+        return is_large(self.collective(1))
+
+    @cached_property
     def has_nics(self) -> bool:
         """Whether hardly any GPUs share a NIC."""
         topology = self.request.topology
@@ -731,7 +736,7 @@ class Plan:
             request.strategy != "auto"
             or request.sketch is not None
             or request.group is not None
-            or (is_large(self.collective(1)) and self.boxes is not None)
+            or (self.has_very_many_ranks and self.boxes is not None)
         ):
             return []
         finer = 1 if request.collective in SHARED else _FINER_RINGS

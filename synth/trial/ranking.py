@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from synth.candidates import CONNECTION_BOUND_BYTES, direct, is_large
+from synth.candidates import CONNECTION_BOUND_BYTES, direct
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK, Prices
@@ -52,7 +52,7 @@ class _Kind(NamedTuple):
     boxed: bool
     links_alone: bool
     paths_apart: bool = False
-    way: tuple[str, int, str] | None = None
+    way: tuple[str | int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Ranking:
             return False
         if not entry.candidate.in_rounds or not self.evidence.plan.ends:
             return True
-        if is_large(self.evidence.plan.collective(1)):
+        if self.evidence.plan.has_very_many_ranks:
             return entry.times_us.get(size, math.inf) < min(self.evidence.timed(size).values(), default=math.inf)
         others = (each.times_us.get(size, math.inf) for each in self.evidence.scored if not each.candidate.in_rounds)
         much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
@@ -227,8 +227,8 @@ class Ranking:
         many ranks every pattern of boxes is a kind of its own.
         """
         candidate = self.evidence.entry(contender).candidate
-        if candidate.boxed and is_large(self.evidence.plan.collective(1)):
-            return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy, 0, ""))
+        if candidate.boxed and self.evidence.plan.has_very_many_ranks:
+            return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy,))
         if candidate.in_rounds:
             return _Kind(True, False, False, candidate.apart)
         if candidate.chained:

@@ -637,7 +637,7 @@ def test_over_boxes_of_very_many_ranks_patterns_are_compared_by_simulation(monke
     trial.scored = [replace(found, candidate=each) for each in tried]
     contenders = [Contender(0), Contender(1)]
     assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders[:1]
-    monkeypatch.setattr("synth.trial.ranking.is_large", lambda collective: True)
+    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", True)
     assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders
 
 
@@ -656,7 +656,7 @@ def test_rounds_of_very_many_ranks_are_simulated_if_they_may_be_the_best(
     monkeypatch.setattr(Trial, "timed", lambda self, size: {Contender(1): far_us * (1.1 if sooner else 0.9)})
     monkeypatch.setattr(Trial, "may_be_near", lambda self, entry, size: False)
     assert not trial.ranking._is_hopeful(Contender(0), GB)
-    monkeypatch.setattr("synth.trial.ranking.is_large", lambda collective: True)
+    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", True)
     assert trial.ranking._is_hopeful(Contender(0), GB) == sooner
 
 
