@@ -45,13 +45,16 @@ JOINT = "joint"
 _MOST_JOINT_RANKS = 32
 #: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
 CENTRAL = "central-"
-#: The strategy over equal boxes in which every one sends to every other itself.
+#: The strategies over equal boxes in which each passes on to the next what it gets, in which few do so on any way, and in which
+#: every one sends to every other itself.
+RING = "hierarchy-ring"
+FEW_HOPS = "hierarchy-doubling"
 STAR = "hierarchy-star"
 #: The strategies over equal boxes, by the tree of boxes that each follows (synth.routing.hierarchy), and which collectives
 #: have them.
 HIERARCHIES = {
-    "hierarchy-ring": "ring",
-    "hierarchy-doubling": "doubling",
+    RING: "ring",
+    FEW_HOPS: "doubling",
     STAR: "star",
     "hierarchy-direct": "direct",
 }
@@ -75,6 +78,8 @@ _MAX_SUMMED_TRANSFERS = 20_000
 #: Chunks from one rank to all over equal boxes are routed so many for each place of a box, whose parts follow each other; with
 #: fewer, gates carry uneven loads.
 WAYS_OF_A_PLACE = 4
+#: Ranks over equal boxes from which on what passes few boxes is tried beside rings of large buffers, too.
+_MANY_RANKS = 32
 #: Boxes from which on a ring of them is long beside trees.
 _MANY_BOXES = 8
 #: Where one size is all that is asked for, this many of the coarsest cuts are tried whatever their chunks cost.
@@ -653,17 +658,17 @@ def hierarchy_candidates(
         finest, *others = _large_cuts(instance, counts, buffer_bytes)
         # Solved for one box, a finer cut is hardly more work, and sums gain by it.
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
-        listed = [Candidate("hierarchy-ring", count, buffer_bytes, LARGE_VIEW) for count in cuts]
+        listed = [Candidate(RING, count, buffer_bytes, LARGE_VIEW) for count in cuts]
         paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
         if single:
             paced += _boxed_pieces(instance, counts, paced[0])
         if single and buffer_bytes <= _LARGEST_MADE_FOR_MORE:
             more = [replace(each, anchor_bytes=_MADE_FOR_MORE * buffer_bytes) for each in listed]
             listed = [each for pair in zip(more, listed, strict=True) for each in pair]
-        return [*paced, *listed]
+        return [*paced, *listed, *(_few_hops(instance, counts, buffer_bytes) if single else [])]
     pieces: list[Candidate] = []
     if by_time and single:
-        coarsest = Candidate("hierarchy-ring", counts[0], buffer_bytes, LARGE_VIEW, in_rounds=True)
+        coarsest = Candidate(RING, counts[0], buffer_bytes, LARGE_VIEW, in_rounds=True)
         pieces = _boxed_pieces(instance, counts, coarsest)
     shares = 1 if name in SHARED else ranks
     few = [count for count in counts if shares <= count <= _FINEST_BOXED * shares]
@@ -675,8 +680,8 @@ def hierarchy_candidates(
         if cut.chunks * (ranks - 1) <= MAX_BOXED_TRANSFERS and transfers_of(cut) <= MOST_READ_TRANSFERS * ranks
     ] or whole[:1]
     worth = [count for count in fitting if _worth_cutting(instance, count, buffer_bytes)] or fitting[:1]
-    rings = [("hierarchy-ring", count) for count in reversed(worth[-2:])]
-    doubling = [("hierarchy-doubling", count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
+    rings = [(RING, count) for count in reversed(worth[-2:])]
+    doubling = [(FEW_HOPS, count) for count in dict.fromkeys((*worth[:1], *worth[-1:]))]
     starred = (
         is_large(instance.collective)
         and buffer_bytes <= LARGEST_STARRED
@@ -691,6 +696,23 @@ def hierarchy_candidates(
     return [*pieces, *(kept_up_with if single else kept_up_with[:1]), *linked]
 
 
+def _few_hops(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """What passes few boxes on its way, where ranks are many: in a list of few chunks, and in rounds as fine as a runtime reads;
+    beside these copies round the ring as finely.
+    """
+    ranks = instance.num_ranks
+    if ranks <= _MANY_RANKS:
+        return []
+    cuts = {count: with_count(instance.collective, count).chunks for count in counts}
+    fitting = [count for count in counts if cuts[count] <= _FINEST_LARGE * ranks]
+    finest = max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=counts[0])
+    few = max((count for count in counts if cuts[count] <= _FINEST_BOXED * ranks), default=counts[0])
+    listed = Candidate(FEW_HOPS, few, buffer_bytes, LARGE_VIEW)
+    paced = replace(listed, count=finest, in_rounds=True)
+    copied = [] if instance.collective.combining else [replace(paced, strategy=RING)]
+    return [listed, *copied, paced]
+
+
 def _over_many(instance: Instance, counts: Sequence[int], listed: Sequence[int], buffer_bytes: int) -> list[Candidate]:
     """What is made for an interpreter over equal boxes of very many ranks, the likeliest to be the best first: in rounds, cut as
     finely as a runtime reads and is worth it, and in a list of one of the counts `listed`, ascending. Medium buffers have few hops
@@ -702,10 +724,7 @@ def _over_many(instance: Instance, counts: Sequence[int], listed: Sequence[int],
     readable = _readable(instance, counts, _MAX_PACED_OVER_MANY)
     paced = max((count for count in readable if _worth_cutting(instance, count, buffer_bytes)), default=counts[0])
     count = listed[-1] if large or combining else listed[0]
-    ring, few_hops = (
-        Candidate(each, paced, buffer_bytes, LARGE_VIEW, in_rounds=True)
-        for each in ("hierarchy-ring", "hierarchy-doubling")
-    )
+    ring, few_hops = (Candidate(each, paced, buffer_bytes, LARGE_VIEW, in_rounds=True) for each in (RING, FEW_HOPS))
     ring_list, few_hops_list = (replace(each, count=count, in_rounds=False) for each in (ring, few_hops))
     if not large:
         return [few_hops, ring, few_hops_list]
@@ -845,7 +864,7 @@ def finer_candidates(
         flown = strategy in ("auto", "flow") and not boxes
         return [*tried, *(Candidate("flow", count, buffer_bytes) for count in readable(_MAX_FINE_DIRECT) if flown)]
     if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
-        tried += [Candidate("hierarchy-ring", count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
+        tried += [Candidate(RING, count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
     if strategy in ("auto", "trees"):
         packing, most = (JOINT, _MAX_FINE_TRANSFERS) if joint else ("trees", _MAX_PACED_TRANSFERS)
         packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
@@ -861,7 +880,7 @@ def gated_candidates(instance: Instance, strategy: str, counts: Sequence[int], b
         return []
     most = _most_readable(instance, _MAX_FINEST_PACED_TRANSFERS)
     cuts = (_worth_reading(instance, counts, buffer_bytes, most // share) for share in (2, 4))
-    return [Candidate("hierarchy-ring", count, buffer_bytes) for count in dict.fromkeys(itertools.chain(*cuts))]
+    return [Candidate(RING, count, buffer_bytes) for count in dict.fromkeys(itertools.chain(*cuts))]
 
 
 def interpreted_candidates(

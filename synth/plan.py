@@ -16,11 +16,13 @@ from synth.candidates import (
     CENTRAL,
     CHAINED,
     CONNECTION_BOUND_BYTES,
+    FEW_HOPS,
     FINE,
     HIERARCHIES,
     JOINT,
     LARGE_VIEW,
     LATENCY_BOUND_BYTES,
+    RING,
     Candidate,
     anchors,
     apart_candidates,
@@ -291,13 +293,18 @@ class Plan:
 
     def _waves_over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the
-        whole do not keep boxes busy in rounds), beside it what is copied, or a list; then finer rounds; then others' algorithms and
-        lists.
+        whole do not keep boxes busy in rounds), beside it what is copied, or a list; then finer rounds; of many ranks what passes
+        few boxes and the finest rounds of copies; then others' algorithms and lists.
         """
         fine = FINE * self.request.topology.num_ranks
         finer = self.finer_over_boxes
         rounds = [each for each in made if each.in_rounds and self._in_time(each) not in finer]
         paced = [each for each in rounds if each.boxed or self.collective(each.count).chunks >= fine]
+        few_hops = [each for each in made if each.strategy == FEW_HOPS and each.view is not None]
+        if few_hops and not self.collective(1).combining:
+            rings = [each for each in paced if each.strategy == RING and not each.pieces]
+            few_hops = [*rings[1:], *few_hops]
+        paced = [each for each in paced if each not in few_hops]
         boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
         copied = (
             [] if self.collective(1).combining else [each for each in made if not each.boxed and each.view is None][:1]
@@ -305,7 +312,7 @@ class Plan:
         beside = boxed[:1] if len(paced) < _FIRST else copied
         if finer and self.collective(1).combining:
             beside = []
-        return [[*paced, *beside], [*finer], [*known, *boxed, *copied]]
+        return [[*paced, *beside], [*finer], few_hops, [*known, *boxed, *copied]]
 
     def _waves_over_many(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes of very many ranks: the likeliest two of what is made for an interpreter, and the rest of

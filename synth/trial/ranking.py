@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from synth.candidates import CONNECTION_BOUND_BYTES, direct
+from synth.candidates import CONNECTION_BOUND_BYTES, FEW_HOPS, RING, direct
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK, Prices
@@ -154,7 +154,7 @@ class Ranking:
             return False
         if not entry.candidate.in_rounds or not self.evidence.plan.ends:
             return True
-        if self.evidence.plan.has_very_many_ranks:
+        if self.evidence.plan.has_very_many_ranks or entry.candidate.strategy == FEW_HOPS:
             return entry.times_us.get(size, math.inf) < min(self.evidence.timed(size).values(), default=math.inf)
         others = (each.times_us.get(size, math.inf) for each in self.evidence.scored if not each.candidate.in_rounds)
         much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
@@ -227,7 +227,7 @@ class Ranking:
         many ranks every pattern of boxes is a kind of its own.
         """
         candidate = self.evidence.entry(contender).candidate
-        if candidate.boxed and self.evidence.plan.has_very_many_ranks:
+        if candidate.boxed and (self.evidence.plan.has_very_many_ranks or candidate.strategy != RING):
             return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy,))
         if candidate.in_rounds:
             return _Kind(True, False, False, candidate.apart)

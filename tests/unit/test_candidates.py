@@ -464,6 +464,29 @@ def test_where_shares_come_in_pieces_over_very_many_ranks_nothing_else_is_in_rou
 
 
 @pytest.mark.parametrize(
+    ("name", "size", "made"),
+    [
+        ("allgather", 256 * MB, [("doubling", 8, False), ("ring", 16, True), ("doubling", 16, True)]),
+        ("reduce-scatter", 64 * MB, [("doubling", 8, False), ("doubling", 16, True)]),
+        ("allreduce", GB, [("doubling", 512, False), ("doubling", 512, True)]),
+        ("allreduce", 8 * MB, None),
+    ],
+)
+def test_over_boxes_of_many_ranks_some_pass_few_boxes_last(
+    name: str, size: int, made: list[tuple[str, int, bool]] | None
+) -> None:
+    def tried(ranks: int, *, single: bool = True) -> list[Candidate]:
+        instance = instance_of(star(ranks, alpha_us=0.01), name)
+        planned = hierarchy_candidates(instance, "auto", (*POWERS, 512, 1024), size, by_time=True, single=single)
+        return [each for each in planned if each.view is not None]
+
+    assert {each.strategy for each in (*tried(32), *tried(64, single=False))} <= {"hierarchy-ring"}
+    many = [(each.strategy.removeprefix("hierarchy-"), each.count, each.in_rounds) for each in tried(64)]
+    assert many[len(many) - len(made or []) :] == (made or [])
+    assert sum(strategy == "doubling" for strategy, *_ in many) == (2 if made else 0)
+
+
+@pytest.mark.parametrize(
     ("ranks", "size", "pieces"),
     [
         (16, GB, None),

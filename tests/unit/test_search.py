@@ -198,6 +198,19 @@ def test_over_very_many_ranks_what_is_made_for_an_interpreter_is_tried_first_and
     assert plan.waves[2]
 
 
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter"])
+def test_over_many_ranks_few_hops_come_after_rings_of_boxes(collective: str) -> None:
+    """And copies in finer rounds with them; before lists and what libraries would run."""
+    job = request(replicate(load_topology("dgx-h100"), 8), collective, 64 * MB, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    (first, later, *rest) = plan.waves
+    assert {each.strategy for each in first if each.boxed} == {"hierarchy-ring"}
+    assert [each.strategy for each in later if not each.in_rounds] == ["hierarchy-doubling"]
+    copied = ["hierarchy-ring"] if collective == "allgather" else []
+    assert [each.strategy for each in later if each.in_rounds] == [*copied, "hierarchy-doubling"]
+    assert any(each.strategy in BASELINES for each in rest[0])
+
+
 def test_a_count_asked_for_is_the_only_one() -> None:
     scored, _, _ = searched(request(ring(4), "allgather", MB, chunks=3))
     assert {entry.candidate.count for entry in scored} == {3}

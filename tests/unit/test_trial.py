@@ -628,21 +628,23 @@ def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts
     assert [each.position for each in kinds.values()] == [counts.index(64)]
 
 
-def test_over_boxes_of_very_many_ranks_patterns_are_compared_by_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere the most promising of what was made for one box stands for all."""
+@pytest.mark.parametrize("very_many", [False, True])
+def test_over_boxes_patterns_are_compared_by_simulation(very_many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ring of boxes the most promising stands for all, unless ranks are very many: then not for what is for links alone."""
     search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allreduce", GB, GB)
     found = next(search.waves())[0]
     tried = [Candidate(each, 64, GB, LARGE_VIEW) for each in ("hierarchy-ring", "hierarchy-doubling")]
+    tried.append(Candidate("hierarchy-ring", 64, GB))
     trial = Trial(search.plan, Ledger(), lambda _: None)
     trial.scored = [replace(found, candidate=each) for each in tried]
-    contenders = [Contender(0), Contender(1)]
-    assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders[:1]
-    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", True)
-    assert list(trial.ranking._first_of_kinds(contenders, GB).values()) == contenders
+    contenders = [Contender(position) for position in range(3)]
+    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", very_many)
+    firsts = list(trial.ranking._first_of_kinds(contenders, GB).values())
+    assert firsts == contenders[: 3 if very_many else 2]
 
 
 @pytest.mark.parametrize("sooner", [True, False])
-def test_rounds_of_very_many_ranks_are_simulated_if_they_may_be_the_best(
+def test_rounds_of_very_many_ranks_or_few_hops_are_simulated_if_they_may_be_the_best(
     sooner: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However far from the limit they are."""
@@ -652,10 +654,11 @@ def test_rounds_of_very_many_ranks_are_simulated_if_they_may_be_the_best(
     listed = replace(found, candidate=Candidate("hierarchy-ring", 64, GB, LARGE_VIEW), times_us={GB: far_us})
     rounds = replace(listed, candidate=replace(listed.candidate, in_rounds=True))
     trial = Trial(search.plan, Ledger(), lambda _: None)
-    trial.scored = [rounds, listed]
+    trial.scored = [rounds, listed, replace(rounds, candidate=replace(rounds.candidate, strategy="hierarchy-doubling"))]
     monkeypatch.setattr(Trial, "timed", lambda self, size: {Contender(1): far_us * (1.1 if sooner else 0.9)})
     monkeypatch.setattr(Trial, "may_be_near", lambda self, entry, size: False)
     assert not trial.ranking._is_hopeful(Contender(0), GB)
+    assert trial.ranking._is_hopeful(Contender(2), GB) == sooner
     monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", True)
     assert trial.ranking._is_hopeful(Contender(0), GB) == sooner
 
