@@ -301,10 +301,9 @@ class Plan:
         rounds = [each for each in made if each.in_rounds and self._in_time(each) not in finer]
         paced = [each for each in rounds if each.boxed or self.collective(each.count).chunks >= fine]
         few_hops = [each for each in made if each.strategy == FEW_HOPS and each.view is not None]
-        if few_hops and not self.collective(1).combining:
-            rings = [each for each in paced if each.strategy == RING and not each.pieces]
-            few_hops = [*rings[1:], *few_hops]
-        paced = [each for each in paced if each not in few_hops]
+        if few_hops and not any(each.pieces for each in paced) and not self.collective(1).combining:
+            few_hops = [*[each for each in paced if each.strategy == RING][1:], *few_hops]
+        paced = sorted((each for each in paced if each not in few_hops), key=lambda each: each.pieces is not None)
         boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
         copied = (
             [] if self.collective(1).combining else [each for each in made if not each.boxed and each.view is None][:1]

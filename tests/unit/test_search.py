@@ -198,6 +198,18 @@ def test_over_very_many_ranks_what_is_made_for_an_interpreter_is_tried_first_and
     assert plan.waves[2]
 
 
+def test_of_the_largest_copies_over_many_ranks_the_finest_rounds_come_with_the_pieces() -> None:
+    """And before these, which take longest."""
+    job = request(replicate(load_topology("dgx-h100"), 8), "allgather", GB, objective="time")
+    first, later, *_ = Plan(job, find_paths(job.topology)).waves
+    assert [(each.strategy, each.ordered) for each in first] == [
+        *[("hierarchy-ring", "rounds")] * 2,
+        ("hierarchy-ring", "pieces"),
+    ]
+    assert first[0].count < first[1].count
+    assert {each.strategy for each in later} == {"hierarchy-doubling"}
+
+
 @pytest.mark.parametrize("collective", ["allgather", "reduce-scatter"])
 def test_over_many_ranks_few_hops_come_after_rings_of_boxes(collective: str) -> None:
     """And copies in finer rounds with them; before lists and what libraries would run."""
