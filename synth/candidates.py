@@ -78,7 +78,7 @@ _MAX_SUMMED_TRANSFERS = 20_000
 #: Chunks from one rank to all over equal boxes are routed so many for each place of a box, whose parts follow each other; with
 #: fewer, gates carry uneven loads.
 WAYS_OF_A_PLACE = 4
-#: Ranks over equal boxes from which on what passes few boxes is tried beside rings of large buffers, too.
+#: Over equal boxes of more ranks than this what passes few boxes is tried beside rings of them for large buffers, too.
 _MANY_RANKS = 32
 #: Boxes from which on a ring of them is long beside trees.
 _MANY_BOXES = 8
@@ -569,8 +569,14 @@ def _paced_cuts(instance: Instance, counts: Sequence[int]) -> list[int]:
     usual = max((count for count in fitting if transfers_of(cuts[count]) <= most(count)), default=counts[0])
     if not instance.collective.combining:
         return [usual]
-    finest = max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=usual)
-    return list(dict.fromkeys((usual, finest)))
+    return list(dict.fromkeys((usual, _finest_paced(instance, counts) or usual)))
+
+
+def _finest_paced(instance: Instance, counts: Sequence[int]) -> int:
+    """The finest cut over equal boxes for rounds that a runtime reads; 0 where there is none."""
+    most = _FINEST_LARGE * instance.num_ranks
+    fitting = [count for count in counts if with_count(instance.collective, count).chunks <= most]
+    return max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=0)
 
 
 def candidates(
@@ -703,12 +709,10 @@ def _few_hops(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> l
     ranks = instance.num_ranks
     if ranks <= _MANY_RANKS:
         return []
-    cuts = {count: with_count(instance.collective, count).chunks for count in counts}
-    fitting = [count for count in counts if cuts[count] <= _FINEST_LARGE * ranks]
-    finest = max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=counts[0])
-    few = max((count for count in counts if cuts[count] <= _FINEST_BOXED * ranks), default=counts[0])
+    most = _FINEST_BOXED * ranks
+    few = max((count for count in counts if with_count(instance.collective, count).chunks <= most), default=counts[0])
     listed = Candidate(FEW_HOPS, few, buffer_bytes, LARGE_VIEW)
-    paced = replace(listed, count=finest, in_rounds=True)
+    paced = replace(listed, count=_finest_paced(instance, counts) or counts[0], in_rounds=True)
     copied = [] if instance.collective.combining else [replace(paced, strategy=RING)]
     return [listed, *copied, paced]
 
