@@ -555,9 +555,10 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     return list(dict.fromkeys((finest, *(finer or half)[-1:], *(each or [finest])[:1])))
 
 
-def _paced_cuts(instance: Instance, counts: Sequence[int]) -> list[int]:
+def _paced_cuts(instance: Instance, counts: Sequence[int]) -> tuple[int, int]:
     """Cuts over equal boxes for rounds: a fine one that more instances can be had of, since rounds need some chunks of every rank
-    and gain little by more; and for sums, which are long in coming from many boxes, the finest that a runtime reads.
+    and gain little by more; and the finest that a runtime reads, for sums, which are long in coming from many boxes, and for what is
+    not near with the other.
     """
     ranks = instance.num_ranks
     cuts = {count: with_count(instance.collective, count) for count in counts}
@@ -567,16 +568,7 @@ def _paced_cuts(instance: Instance, counts: Sequence[int]) -> list[int]:
         return _MAX_PACED_TRANSFERS if cuts[count].chunks <= FINE * ranks else _MAX_FINE_TRANSFERS
 
     usual = max((count for count in fitting if transfers_of(cuts[count]) <= most(count)), default=counts[0])
-    if not instance.collective.combining:
-        return [usual]
-    return list(dict.fromkeys((usual, _finest_paced(instance, counts) or usual)))
-
-
-def _finest_paced(instance: Instance, counts: Sequence[int]) -> int:
-    """The finest cut over equal boxes for rounds that a runtime reads; 0 where there is none."""
-    most = _FINEST_LARGE * instance.num_ranks
-    fitting = [count for count in counts if with_count(instance.collective, count).chunks <= most]
-    return max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=0)
+    return usual, max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=usual)
 
 
 def candidates(
@@ -650,8 +642,8 @@ def hierarchy_candidates(
 ) -> list[Candidate]:
     """What to solve for one of several equal boxes at one buffer size: the coarsest cut that gives every rank a share along the tree
     of few hops, and finer ones along either tree; for buffers that are not small, on an interpreter (`by_time`), what is cut as
-    large packings are, in rounds and not. Where that size is all that is asked for (`single`), what is made for more bytes, too. Of
-    very many ranks what is made for an interpreter comes first, in a range the first of that alone.
+    large packings are, in rounds and not. Where that size is all that is asked for (`single`), what is made for more bytes, too, and
+    of many ranks what passes few boxes. Of very many what is made for an interpreter comes first, in a range the first of that.
     """
     name, ranks = instance.collective.name, instance.num_ranks
     if strategy not in ("auto", "hierarchy"):
@@ -665,7 +657,9 @@ def hierarchy_candidates(
         # Solved for one box, a finer cut is hardly more work, and sums gain by it.
         cuts = (*others[:1], finest, *others[1:]) if instance.collective.combining else (finest, *others)
         listed = [Candidate(RING, count, buffer_bytes, LARGE_VIEW) for count in cuts]
-        paced = [replace(listed[0], count=count, in_rounds=True) for count in _paced_cuts(instance, counts)]
+        usual, finest_read = _paced_cuts(instance, counts)
+        in_turns = dict.fromkeys((usual, finest_read) if instance.collective.combining else (usual,))
+        paced = [replace(listed[0], count=count, in_rounds=True) for count in in_turns]
         if single:
             paced += _boxed_pieces(instance, counts, paced[0])
         if single and buffer_bytes <= _LARGEST_MADE_FOR_MORE:
@@ -712,7 +706,8 @@ def _few_hops(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> l
     most = _FINEST_BOXED * ranks
     few = max((count for count in counts if with_count(instance.collective, count).chunks <= most), default=counts[0])
     listed = Candidate(FEW_HOPS, few, buffer_bytes, LARGE_VIEW)
-    paced = replace(listed, count=_finest_paced(instance, counts) or counts[0], in_rounds=True)
+    _, finest = _paced_cuts(instance, counts)
+    paced = replace(listed, count=finest, in_rounds=True)
     copied = [] if instance.collective.combining else [replace(paced, strategy=RING)]
     return [listed, *copied, paced]
 

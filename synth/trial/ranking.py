@@ -147,7 +147,7 @@ class Ranking:
 
     def _is_hopeful(self, contender: Contender, size: int) -> bool:
         """Whether a candidate in rounds may be near the limit, or promises much more than what is not (of very many ranks, where
-        hardly anything is near, anything more); and other ones may be better than what was simulated.
+        hardly anything is near, and of what passes few boxes, anything more); and other ones may be better than what was simulated.
         """
         entry = self.evidence.entry(contender)
         if self._fell_short(contender, size):
@@ -223,8 +223,8 @@ class Ranking:
 
     def _kind(self, contender: Contender) -> _Kind:
         """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
-        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart. Over boxes of very
-        many ranks every pattern of boxes is a kind of its own.
+        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart. Every pattern of
+        boxes but the ring is a kind of its own, and of very many ranks that, too.
         """
         candidate = self.evidence.entry(contender).candidate
         if candidate.boxed and (self.evidence.plan.has_very_many_ranks or candidate.strategy != RING):
