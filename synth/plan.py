@@ -22,6 +22,7 @@ from synth.candidates import (
     JOINT,
     LARGE_VIEW,
     LATENCY_BOUND_BYTES,
+    MAX_FINE_TRANSFERS,
     RING,
     Candidate,
     anchors,
@@ -98,6 +99,8 @@ _FEWER = 0.8
 _FINER_APART = 4
 #: The sums and copies of free roots follow one another, so their way is twice as long.
 _FINER_JOINT = 2
+#: So are the first and the last chunk of sums that are cut as finely.
+_FINER_SUMS = 2
 #: And so many times finer are those in pieces over equal boxes, which come first unless rounds of a share are as fine as this.
 _FINER_PIECES = 8
 _NEARLY_FINE = 2
@@ -280,7 +283,7 @@ class Plan:
             opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
             small = self.request.max_bytes <= CONNECTION_BOUND_BYTES
             longest = [each for each in opening[:1] if not (small and each.strategy == JOINT)]
-            waves = [chained or [*longest, *known, *opening[len(longest) :]], apart]
+            waves = [chained or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
             if apart and self.keeps_apart:
                 # No message waits for a link there, so that rounds do what they say.
                 waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
@@ -297,7 +300,7 @@ class Plan:
         few boxes and the finest rounds of copies; then others' algorithms and lists.
         """
         fine = FINE * self.request.topology.num_ranks
-        finer = self.finer_over_boxes
+        finer = self.finer_cuts
         rounds = [each for each in made if each.in_rounds and self._in_time(each) not in finer]
         paced = [each for each in rounds if each.boxed or self.collective(each.count).chunks >= fine]
         few_hops = [each for each in made if each.strategy == FEW_HOPS and each.view is not None]
@@ -321,9 +324,30 @@ class Plan:
         return [kept_up_with[:2], [*known, *kept_up_with[2:]]]
 
     @cached_property
-    def finer_over_boxes(self) -> tuple[Candidate, ...]:
-        """Of one large buffer over equal boxes of few ranks in all, finer rounds than the first, where links carry no more than what
-        the limit says: then the cut is what keeps a schedule from it. And of an allreduce pieces, where rounds are fine themselves.
+    def finer_cuts(self) -> tuple[Candidate, ...]:
+        """What is cut finer than the first wave, of one large buffer, and tried next unless a schedule is near to the limit."""
+        return self._finer_over_boxes() if self.boxes is not None else self._finer_sums()
+
+    def _finer_sums(self) -> tuple[Candidate, ...]:
+        """An allreduce of few ranks in trees over all paths for links alone, as fine as is made in a second or two: where ways meet,
+        as in PCIe, what the first and the last chunk wait for is what keeps a schedule from the limit. Not of free roots, which have
+        finer cuts of their own, nor where nothing waits for a link on paths that keep apart, in rounds that come first.
+        """
+        request, planned = self.request, self._planned if self.ends else []
+        shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
+        if not shared or request.topology.num_ranks > _QUICK_RANKS or any(each.strategy == JOINT for each in planned):
+            return ()
+        packed = [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
+        if not packed or not is_crowded(self.instance(1, request.max_bytes).paths) or (self.apart and self.keeps_apart):
+            return ()
+        usual = max(packed, key=lambda each: each.count)
+        cuts = self._counts(request.max_bytes, _FINER_SUMS)
+        fitting = [count for count in cuts if transfers_of(self.collective(count)) <= MAX_FINE_TRANSFERS]
+        return (self._in_time(replace(usual, count=fitting[-1])),) if fitting[-1:] > [usual.count] else ()
+
+    def _finer_over_boxes(self) -> tuple[Candidate, ...]:
+        """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then
+        the cut is what keeps a schedule from it. And of an allreduce pieces, where rounds are fine themselves.
         """
         size = self.request.max_bytes
         paced = [each for each in self._planned if each.boxed and each.in_rounds] if self.ends else []

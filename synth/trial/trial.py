@@ -124,12 +124,12 @@ class Trial(Evidence):
     @property
     def _are_pieces_left(self) -> bool:
         """Whether finer cuts over equal boxes that were not tried come in pieces."""
-        return self._is_finer_left and any(each.pieces for each in self.plan.finer_over_boxes)
+        return self._is_finer_left and any(each.pieces for each in self.plan.finer_cuts)
 
     @property
     def _is_finer_left(self) -> bool:
         """Whether there are finer cuts over equal boxes that were not tried: those of the second wave."""
-        return self.looks == 1 and not set(self.plan.finer_over_boxes).issubset(self.plan.waves[0])
+        return self.looks == 1 and not set(self.plan.finer_cuts).issubset(self.plan.waves[0])
 
     @property
     def _is_early(self) -> bool:

@@ -500,10 +500,34 @@ def test_where_one_box_loads_links_as_little_as_can_be_nothing_is_made_for_all_r
     first, second, third, *_ = plan.waves
     assert [(each.boxed, each.in_rounds) for each in first] == [(True, True), (True, False)][: len(counts)]
     assert tuple(each.count for each in first) == counts
-    assert second == plan.finer_over_boxes == (replace(first[0], count=2 * counts[0]),)
+    assert second == plan.finer_cuts == (replace(first[0], count=2 * counts[0]),)
     assert {each.strategy for each in third} >= {*BASELINES} & {each.strategy for each in plan.candidates()}
     assert not any(each.strategy == "trees" for each in plan.candidates())
     assert sorted((each for wave in plan.waves for each in wave), key=repr) == sorted(plan.candidates(), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("machine", "collective", "size", "count"),
+    [
+        ("pcie8-1nic", "allreduce", GB, 512),
+        ("pcie8-1nic", "reduce-scatter", GB, None),
+        ("pcie8-1nic", "allreduce", MB, None),
+        # On paths that keep apart no message waits for a link, and no two ranks' ways meet.
+        ("mi50x8", "allreduce", GB, None),
+        ("dgx1", "allreduce", GB, None),
+        # Roots are free there.
+        ("mesh-3x3", "allreduce", GB, None),
+    ],
+)
+def test_where_ways_meet_an_allreduce_of_few_ranks_is_cut_finer_next(
+    machine: str, collective: str, size: int, count: int | None
+) -> None:
+    job = request(load_topology(machine), collective, size, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    assert [(each.strategy, each.count, each.view) for each in plan.finer_cuts] == (
+        [("trees", count, None)] if count else []
+    )
+    assert not count or plan.waves[1] == plan.finer_cuts
 
 
 @pytest.mark.parametrize(("boxes", "wave"), [(4, 1), (8, 0)])
@@ -514,7 +538,7 @@ def test_an_allreduce_in_pieces_is_for_what_fine_rounds_do_not_bring_near(boxes:
     pieced = [number for number, each in enumerate(plan.waves) if any(candidate.pieces for candidate in each)]
     assert pieced == [wave]
     assert [each.count for each in plan.waves[wave] if each.pieces] == [4096]
-    assert [each.count for each in plan.finer_over_boxes] == ([4096] if wave else [])
+    assert [each.count for each in plan.finer_cuts] == ([4096] if wave else [])
 
 
 @pytest.mark.parametrize(("limit_s", "made"), [(30.0, (4096, 15)), (10.0, (512, None))])
@@ -551,7 +575,7 @@ def test_where_links_inside_boxes_are_unequal_or_gpus_share_nics_all_ranks_are_p
     job = request(two_boxes(box, range(nics)), "allgather", GB, objective="time")
     plan = Plan(job, find_paths(job.topology))
     assert any(each.strategy == "trees" for each in plan.candidates())
-    assert plan.finer_over_boxes == ()
+    assert plan.finer_cuts == ()
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])

@@ -580,7 +580,7 @@ def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_sc
 ) -> None:
     """What is near by time alone ends it where there is nothing finer."""
     if not finer:
-        monkeypatch.setattr(Plan, "finer_over_boxes", ())
+        monkeypatch.setattr(Plan, "finer_cuts", ())
     search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
     scored = next(search.waves())
     bound_us = search.plan.bound.time_us(GB)
@@ -601,7 +601,7 @@ def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
     scored = next(search.waves())
     pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
-    monkeypatch.setitem(vars(search.plan), "finer_over_boxes", (pieced,))
+    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
     monkeypatch.setattr("synth.goal._CLOSED", closed)
     scored = [replace(entry, schedules_us={GB: 1.1 * search.plan.bound.time_us(GB)}) for entry in scored]
     trial = Trial(search.plan, Ledger(), lambda _: None)
