@@ -59,6 +59,11 @@ class Draft:
         """Of the longest threadblock."""
         return max((len(steps) for gpu in self.gpus for steps in gpu.steps), default=1)
 
+    @property
+    def slots(self) -> int:
+        """Steps that there would be if all threadblocks had as many as the longest."""
+        return self.threadblocks * self.steps
+
     def unreadable(self, limits: Limits, instances: int) -> str | None:
         """What is wrong with the first rank that reads more elements of the file than the runtime does, if there is one."""
         for rank, gpu in enumerate(self.gpus):

@@ -42,6 +42,8 @@ from synth.lowering.turns import Turns, boxes_first
 #: Times that more channels are tried for threadblocks with too many steps: the needed number is estimated from the last
 #: try, and nops and cuts make the estimate a little short.
 _STEP_ATTEMPTS = 4
+#: What has fewer steps has no more room for them, all threadblocks together, than so many times what it had.
+_MORE_SLOTS = 1.25
 #: Of a threadblock's steps, the share that messages are given where there are threadblocks enough: the rest is for nops, which wait
 #: for second flags.
 _ROOM_FOR_MESSAGES = 0.7
@@ -165,9 +167,10 @@ def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int,
 
 def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Draft:
     """The draft, with more channels, but not those that were tried, where threadblocks have too many steps for some runtime and
-    there is room.
+    there is room. Not on more threadblocks for hardly fewer steps, which are still too many, unless this runtime would not load
+    what there was.
     """
-    options = problem.options
+    options, first = problem.options, draft
     for _ in range(_STEP_ATTEMPTS):
         parallel = _more_channels(problem, draft)
         # Where fewer were too many threadblocks, more are.
@@ -181,11 +184,11 @@ def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Dra
             break
         if wider.threadblocks * options.instances > options.threadblocks:
             break
-        if wider.steps < draft.steps:
-            draft = wider
-        else:
+        if wider.steps >= draft.steps:
             break
-    return draft
+        draft = wider
+    in_vain = first.steps <= options.limits.steps and draft.steps > options.steps
+    return first if in_vain and draft.slots > _MORE_SLOTS * first.slots else draft
 
 
 def channels_foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:

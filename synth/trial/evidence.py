@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -393,7 +393,10 @@ class Evidence:
         self.ledger.rest()
         must = 0 if any(self._times.values()) else 1
         certain = must if may_end else len(tasks)
-        with closing(crew.answers(tasks, left_s=self._left_s, certain=certain, kind=_contender)) as answers:
+        meanwhile = partial(self._make, tasks[0].contender) if must and self._leaves_a_core(tasks) else None
+        with closing(
+            crew.answers(tasks, left_s=self._left_s, certain=certain, meanwhile=meanwhile, kind=_contender)
+        ) as answers:
             for number, (task, found) in enumerate(zip(tasks, answers, strict=True)):
                 if found is None:
                     self.late += 1
@@ -402,6 +405,16 @@ class Evidence:
                 detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
                 self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
+
+    def _leaves_a_core(self, tasks: Sequence[_Task]) -> bool:
+        """Whether one program alone is to be made and simulated, in another process, and a core is left for this one."""
+        return len(tasks) == 1 < self.request.jobs and self._crew is not None and not self.is_made(tasks[0].contender)
+
+    def _make(self, contender: Contender) -> None:
+        """Have the contender's program here, too, as it will be wanted if it is the answer, or know why there is none."""
+        with suppress(NoAnswerError):
+            self.algo(contender)
+        self.ledger.rest()
 
     def _workers(self) -> Crew[Evidence, _Task, _Found | NoAnswerError]:
         """Who makes programs and simulates them, with what is known now or was when they were started."""

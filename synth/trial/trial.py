@@ -64,7 +64,7 @@ class Trial(Evidence):
         """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
 
         Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet, or not in other
-        shapes.
+        shapes; nor where pieces are left, unless something may be so near that these are not worth their time.
         """
         self.close()  # processes know the candidates of earlier calls alone
         self.looks += 1
@@ -81,7 +81,8 @@ class Trial(Evidence):
             if not all(map(self.is_scheduled, self.sizes)):
                 return
             more = False
-        if more and not (all(map(self.may_close, self.sizes)) and self._are_schedules_near):
+        may_end = self._may_do_without_pieces if self._are_pieces_left else self._are_schedules_near
+        if more and not (all(map(self.may_close, self.sizes)) and may_end):
             return
         self._look_at_candidates()
         if more and not all(map(self.is_nearly_near, self.sizes)):
@@ -119,7 +120,15 @@ class Trial(Evidence):
     def _are_schedules_near(self) -> bool:
         """Whether schedules are near to the limit where finer ones over equal boxes may be."""
         near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
-        return near or not self._is_finer_left or self._are_pieces_left
+        return near or not self._is_finer_left
+
+    @property
+    def _may_do_without_pieces(self) -> bool:
+        """Whether estimates allow that an answer is near by time."""
+        return all(
+            any(self._goal.may_be_close(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
+            for size in self.sizes
+        )
 
     @property
     def _are_pieces_left(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -86,6 +87,30 @@ def test_threadblocks_with_too_many_steps_get_more_channels() -> None:
     few = lower(instance, tree_schedule(instance), LoweringOptions(channels=1, max_threadblocks=3))
     verify_algo(few, instance.collective)
     assert 64 < _steps(few) <= 256
+
+
+@pytest.mark.parametrize(
+    ("chunks", "slots", "channels"),
+    [
+        (150, 1.25, 2),
+        (150, 0.9, 1),
+        # As few steps as all runtimes load.
+        (100, 0.9, 2),
+        # More than this one loads.
+        (300, 0.9, 2),
+    ],
+)
+def test_more_threadblocks_that_hardly_save_steps_are_not_taken(
+    chunks: int, slots: float, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowering = sys.modules[lower.__module__]
+    monkeypatch.setattr(lowering, "_MORE_SLOTS", slots)
+    monkeypatch.setattr(lowering, "channels_foreseen", channels_per_path)
+    monkeypatch.setattr(lowering, "_more_channels", lambda _, draft: dict.fromkeys(draft.parallel, 2))
+    instance = graphs.instance_of(graphs.ring(2), "broadcast", chunks, root=0)
+    algo = lower(instance, tree_schedule(instance), LoweringOptions(channels=1, inplace=True))
+    verify_algo(algo, instance.collective)
+    assert (algo.nchannels, _steps(algo)) == (channels, chunks // channels)
 
 
 def test_instances_run_on_channels_of_their_own() -> None:

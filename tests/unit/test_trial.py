@@ -611,6 +611,39 @@ def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     assert trial.closed == ends
 
 
+def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_before_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    scored = next(search.waves())
+    bound_us = search.plan.bound.time_us(GB)
+    pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
+    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at([replace(entry, times_us={GB: 1.08 * bound_us}) for entry in scored], more=True)
+    assert not trial.has_answers
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at([replace(entry, times_us={GB: 1.05 * bound_us}) for entry in scored], more=True)
+    assert trial.has_answers
+
+
+@pytest.mark.parametrize(("jobs", "here"), [(2, 1), (1, 0)])
+def test_the_one_program_that_is_waited_for_is_made_here_too_if_a_core_is_left(
+    jobs: int, here: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = search_of(star(4), "allgather", GB, GB)
+    plan = replace(search.plan, request=replace(search.plan.request, jobs=jobs))
+    trial = Trial(plan, Ledger(), lambda _: None)
+    trial.scored = next(search.waves())[:1]
+    trial.work = math.inf
+    made: list[Contender] = []
+    monkeypatch.setattr(Trial, "_make", lambda _, contender: made.append(contender))
+    trial.carry_out({Contender(0): [GB]})
+    trial.carry_out({Contender(0, 0, 2): [GB]})
+    trial.close()
+    assert made == [Contender(0)] * here
+
+
 @pytest.mark.parametrize("counts", [(16, 64), (64, 16)])
 def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts: tuple[int, int]) -> None:
     """Unless they are of pieces, which are as long as what they are made of."""
