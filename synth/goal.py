@@ -39,7 +39,7 @@ _FAR = 1.15
 _FAR_IN_ROUNDS = 1.25
 #: What is estimated at more, times what is near enough by itself, does not turn out to be so near in rounds over equal boxes (seen:
 #: 1.016).
-_NOT_CLOSE = 1.03
+_NOT_CLOSE = 1.02
 
 
 @dataclass(frozen=True)

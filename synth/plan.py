@@ -357,7 +357,7 @@ class Plan:
         fine = any(
             self.collective(each.count).chunks * _NEARLY_FINE >= FINE * ranks for each in paced if not each.pieces
         )
-        later = [each for each in paced if each.pieces and fine and self.request.collective is CollectiveName.ALLREDUCE]
+        later = [each for each in paced if each.pieces and fine and self.collective(1).combining]
         return tuple(self._in_time(each) for each in paced if each not in usual or each in later)
 
     def fewest(self, planned: Sequence[Candidate]) -> int:

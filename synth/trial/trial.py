@@ -81,8 +81,7 @@ class Trial(Evidence):
             if not all(map(self.is_scheduled, self.sizes)):
                 return
             more = False
-        may_end = self._may_do_without_pieces if self._are_pieces_left else self._are_schedules_near
-        if more and not (all(map(self.may_close, self.sizes)) and may_end):
+        if more and not (all(map(self.may_close, self.sizes)) and self._may_end_so):
             return
         self._look_at_candidates()
         if more and not all(map(self.is_nearly_near, self.sizes)):
@@ -117,14 +116,13 @@ class Trial(Evidence):
         return self._is_finer_left and not all(map(near, self.sizes))
 
     @property
-    def _are_schedules_near(self) -> bool:
-        """Whether schedules are near to the limit where finer ones over equal boxes may be."""
-        near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
-        return near or not self._is_finer_left
-
-    @property
-    def _may_do_without_pieces(self) -> bool:
-        """Whether estimates allow that an answer is near by time."""
+    def _may_end_so(self) -> bool:
+        """Whether finer cuts that were not tried may not be worth their time: schedules are near to the limit where finer ones may
+        be, or estimates allow that an answer is near by time where those come in pieces.
+        """
+        if not self._are_pieces_left:
+            near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
+            return near or not self._is_finer_left
         return all(
             any(self._goal.may_be_close(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
             for size in self.sizes

@@ -627,6 +627,18 @@ def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_
     assert trial.has_answers
 
 
+@pytest.mark.parametrize("pieces", [8, None])
+def test_where_nothing_of_the_first_wave_could_be_made_a_search_goes_on(
+    pieces: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    first = search.plan.waves[0][0]
+    monkeypatch.setitem(vars(search.plan), "finer_cuts", (replace(first, count=2 * first.count, pieces=pieces),))
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at([], more=True)
+    assert not trial.has_answers
+
+
 @pytest.mark.parametrize(("jobs", "here"), [(2, 1), (1, 0)])
 def test_the_one_program_that_is_waited_for_is_made_here_too_if_a_core_is_left(
     jobs: int, here: int, monkeypatch: pytest.MonkeyPatch
