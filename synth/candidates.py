@@ -136,6 +136,8 @@ _LEAST_PIECE_BYTES = 128 << 10
 _LEAST_PIECE_ALONE_BYTES = 64 << 10
 _CHUNKS_OF_A_PIECE = 2.5
 _CHUNKS_OF_A_SUMMED_PIECE = 4.0
+#: And so many over equal boxes of so few ranks that a runtime reads as many messages as the finest rounds have.
+_CHUNKS_OF_A_FINE_PIECE = 1.3
 #: Where a runtime reads all chunks as they are, buffers up to this come in pieces, too, unless ways of several ranks meet.
 _LARGEST_PIECED_ANYWAY = 256 << 20
 #: Of the pieces that a runtime reads, the share that it reads however their threadblocks and waits come out.
@@ -756,9 +758,11 @@ def _boxed_pieces(instance: Instance, counts: Sequence[int], paced: Candidate) -
     """
     most, collective = _most_pieces(instance), instance.collective
     coarse = _COARSE_COPIES * _own(instance, paced.count) <= most
-    if most > _FINEST_LARGE or collective.name not in SHARED or not (coarse or collective.combining):
+    finer = any(_FINEST_LARGE < _own(instance, count) <= most for count in counts)
+    if finer or collective.name not in SHARED or not (coarse or collective.combining):
         return []
-    return _in_pieces(instance, counts, paced)
+    chunks = _CHUNKS_OF_A_PIECE if most < _FINEST_LARGE else _CHUNKS_OF_A_FINE_PIECE
+    return _in_pieces(instance, counts, paced, chunks=chunks)
 
 
 def pieced_sums(instance: Instance, counts: Sequence[int], boxed: Sequence[Candidate]) -> list[Candidate]:

@@ -487,6 +487,25 @@ def test_over_boxes_of_many_ranks_some_pass_few_boxes_last(
 
 
 @pytest.mark.parametrize(
+    ("ranks", "counts", "pieces"),
+    [
+        (16, (8, 16, 32, 64, 128, 256), None),
+        (24, (8, 23, 46, 92, 178), (92, 86)),
+        (24, (8, 23, 46, 80, 92, 178), None),
+        (32, (8, 16, 32, 64, 128, 256), (128, 64)),
+        (64, (8, 16, 32, 64, 128, 256), (64, 31)),
+    ],
+)
+def test_sums_over_boxes_come_in_pieces_where_no_finer_rounds_are_read(
+    ranks: int, counts: tuple[int, ...], pieces: tuple[int, int] | None
+) -> None:
+    tried = hierarchy_candidates(
+        instance_of(star(ranks), "reduce-scatter"), "auto", counts, GB, by_time=True, single=True
+    )
+    assert [(each.count, each.pieces) for each in tried if each.pieces] == ([pieces] if pieces else [])
+
+
+@pytest.mark.parametrize(
     ("ranks", "size", "pieces"),
     [
         (16, GB, None),
