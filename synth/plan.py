@@ -347,7 +347,7 @@ class Plan:
 
     def _finer_over_boxes(self) -> tuple[Candidate, ...]:
         """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then
-        the cut is what keeps a schedule from it. And of an allreduce pieces, where rounds are fine themselves.
+        the cut is what keeps a schedule from it. And of sums pieces, where rounds are fine themselves.
         """
         size = self.request.max_bytes
         paced = [each for each in self._planned if each.boxed and each.in_rounds] if self.ends else []

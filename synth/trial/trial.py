@@ -109,8 +109,8 @@ class Trial(Evidence):
 
     @property
     def _gains_by_finer(self) -> bool:
-        """Whether nothing over equal boxes is near to the limit by schedule, too, and there are finer cuts that were not tried.
-        Pieces are for what is not near by time.
+        """Whether nothing is near to the limit by schedule, too, and there are finer cuts that were not tried. Pieces are for what
+        is not near by time.
         """
         near = self.is_close if self._are_pieces_left else self.is_near_both_ways
         return self._is_finer_left and not all(map(near, self.sizes))
@@ -135,7 +135,7 @@ class Trial(Evidence):
 
     @property
     def _is_finer_left(self) -> bool:
-        """Whether there are finer cuts over equal boxes that were not tried: those of the second wave."""
+        """Whether there are finer cuts that were not tried: those of the second wave."""
         return self.looks == 1 and not set(self.plan.finer_cuts).issubset(self.plan.waves[0])
 
     @property
