@@ -45,6 +45,8 @@ _SMALL_SHAPES_WORK = 40_000
 _MOST_BETWEEN = 12
 _NEAR_THE_BEST = 1.15
 _WORK_BETWEEN = 250_000
+#: Pieces, which take seven to ten times as long as what comes before them, are in time while so much of it is left.
+_EARLY_ENOUGH = 7 / 8
 
 
 class Trial(Evidence):
@@ -64,7 +66,7 @@ class Trial(Evidence):
         """Simulate the most promising of the candidates, which begin with those of earlier calls, and other shapes of the best.
 
         Where `more` can be had and none of these is likely to be near enough to the limit, nothing is simulated yet, or not in other
-        shapes; nor where pieces are left, unless something may be so near that these are not worth their time.
+        shapes; nor where pieces are left and there is time for them, unless something may be so near that they are not worth it.
         """
         self.close()  # processes know the candidates of earlier calls alone
         self.looks += 1
@@ -118,11 +120,14 @@ class Trial(Evidence):
     @property
     def _may_end_so(self) -> bool:
         """Whether finer cuts that were not tried may not be worth their time: schedules are near to the limit where finer ones may
-        be, or estimates allow that an answer is near by time where those come in pieces.
+        be, or estimates allow that an answer is near by time where those come in pieces. Of pieces that may be late, too: there has
+        to be an answer before them.
         """
         if not self._are_pieces_left:
             near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
             return near or not self._is_finer_left
+        if self._left_s() < self.request.time_limit_s * _EARLY_ENOUGH:
+            return True
         return all(
             any(self._goal.may_be_close(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
             for size in self.sizes

@@ -627,6 +627,17 @@ def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_
     assert trial.has_answers
 
 
+def test_what_rounds_say_is_too_far_is_simulated_where_pieces_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    scored = next(search.waves())
+    pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
+    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
+    monkeypatch.setattr(Ledger, "elapsed_s", lambda _: search.plan.request.time_limit_s / 5)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at([replace(entry, times_us={GB: 1.08 * search.plan.bound.time_us(GB)}) for entry in scored], more=True)
+    assert trial.has_answers
+
+
 @pytest.mark.parametrize("pieces", [8, None])
 def test_where_nothing_of_the_first_wave_could_be_made_a_search_goes_on(
     pieces: int | None, monkeypatch: pytest.MonkeyPatch
