@@ -19,7 +19,7 @@ from synth.paths import Path
 #: Transfers that one candidate may have: above, stages take many seconds and files outgrow the runtimes.
 MAX_TRANSFERS = 10_000
 #: The same for one candidate of the largest buffers.
-MAX_FINE_TRANSFERS = 16_000
+_MAX_FINE_TRANSFERS = 16_000
 #: The same for one over equal boxes that is ordered in rounds, if each rank has no more chunks than this.
 _MAX_PACED_TRANSFERS = 32_000
 FINE = 32
@@ -423,7 +423,7 @@ def apart_candidates(
     widest = max(max(rates) / sum(rates) for rates in into.values())
     most = most_rounds / (_ways(instance.collective) * max(1, instance.num_ranks - 1) * widest)
     paced = [count for count in counts if _own(instance, count) <= min(most, _FINEST_LARGE)] or counts[:1]
-    readable = _readable(instance, counts, MAX_FINE_TRANSFERS)
+    readable = _readable(instance, counts, _MAX_FINE_TRANSFERS)
     listed = [count for count in readable if _own(instance, count) <= _FINEST_APART] or counts[:1]
     return [
         Candidate("trees", paced[-1], buffer_bytes, LARGE_VIEW, in_rounds=True, apart=True),
@@ -470,6 +470,18 @@ def _in_pieces(
     if transfers_of(cut) > _MAX_PIECED_TRANSFERS or cut.chunk_bytes(paced.anchor_bytes) < least_bytes:
         return []
     return [replace(paced, count=count, pieces=most)]
+
+
+def finer_sums(instance: Instance, counts: Sequence[int], planned: Sequence[Candidate]) -> list[Candidate]:
+    """Of what is planned for one large allreduce the trees over all paths for links alone, as fine as is made in a second or two:
+    where ways meet, as in PCIe, what the first and the last chunk wait for is what keeps a schedule from the limit.
+    """
+    packed = [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
+    if not packed or not is_crowded(instance.paths):
+        return []
+    usual = max(packed, key=lambda each: each.count)
+    finest = max(_readable(instance, counts, _MAX_FINE_TRANSFERS), default=usual.count)
+    return [replace(usual, count=finest)] if finest > usual.count else []
 
 
 def finest_pieces(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
@@ -546,7 +558,7 @@ def _large_cuts(instance: Instance, counts: Sequence[int], buffer_bytes: int) ->
     most = _FINEST_LARGE * instance.num_ranks
     finest = max((count for count in worthwhile if cuts[count].chunks <= most), default=worthwhile[0])
     # What one rank sends to all, or gets from all, gains little by cuts that take so many transfers.
-    transfers = MAX_TRANSFERS if instance.collective.name in CHAINED else MAX_FINE_TRANSFERS
+    transfers = MAX_TRANSFERS if instance.collective.name in CHAINED else _MAX_FINE_TRANSFERS
     finer = [
         count
         for count, cut in cuts.items()
@@ -567,7 +579,7 @@ def _paced_cuts(instance: Instance, counts: Sequence[int]) -> tuple[int, int]:
     fitting = [count for count in counts if cuts[count].chunks <= _FINEST_LARGE * ranks]
 
     def most(count: int) -> int:
-        return _MAX_PACED_TRANSFERS if cuts[count].chunks <= FINE * ranks else MAX_FINE_TRANSFERS
+        return _MAX_PACED_TRANSFERS if cuts[count].chunks <= FINE * ranks else _MAX_FINE_TRANSFERS
 
     usual = max((count for count in fitting if transfers_of(cuts[count]) <= most(count)), default=counts[0])
     return usual, max(_readable(instance, fitting, _MAX_FINEST_PACED_TRANSFERS), default=usual)
@@ -869,7 +881,7 @@ def finer_candidates(
     if boxes and strategy in ("auto", "hierarchy") and collective.name in _HIERARCHICAL:
         tried += [Candidate(RING, count, buffer_bytes) for count in readable(_MAX_FINEST_PACED_TRANSFERS)]
     if strategy in ("auto", "trees"):
-        packing, most = (JOINT, MAX_FINE_TRANSFERS) if joint else ("trees", _MAX_PACED_TRANSFERS)
+        packing, most = (JOINT, _MAX_FINE_TRANSFERS) if joint else ("trees", _MAX_PACED_TRANSFERS)
         packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
         tried += [*packed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
     return tried

@@ -22,7 +22,6 @@ from synth.candidates import (
     JOINT,
     LARGE_VIEW,
     LATENCY_BOUND_BYTES,
-    MAX_FINE_TRANSFERS,
     RING,
     Candidate,
     anchors,
@@ -32,6 +31,7 @@ from synth.candidates import (
     direct,
     few_long_messages,
     finer_candidates,
+    finer_sums,
     finest_pieces,
     gated_candidates,
     hierarchy_candidates,
@@ -329,21 +329,15 @@ class Plan:
         return self._finer_over_boxes() if self.boxes is not None else self._finer_sums()
 
     def _finer_sums(self) -> tuple[Candidate, ...]:
-        """An allreduce of few ranks in trees over all paths for links alone, as fine as is made in a second or two: where ways meet,
-        as in PCIe, what the first and the last chunk wait for is what keeps a schedule from the limit. Not of free roots, which have
-        finer cuts of their own, nor where nothing waits for a link on paths that keep apart, in rounds that come first.
+        """An allreduce of few ranks whose ways meet in finer trees. Not of free roots, which have finer cuts of their own, nor where
+        nothing waits for a link on paths that keep apart, in rounds that come first.
         """
         request, planned = self.request, self._planned if self.ends else []
         shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
         if not shared or request.topology.num_ranks > _QUICK_RANKS or any(each.strategy == JOINT for each in planned):
             return ()
-        packed = [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
-        if not packed or not is_crowded(self.instance(1, request.max_bytes).paths) or (self.apart and self.keeps_apart):
-            return ()
-        usual = max(packed, key=lambda each: each.count)
-        cuts = self._counts(request.max_bytes, _FINER_SUMS)
-        fitting = [count for count in cuts if transfers_of(self.collective(count)) <= MAX_FINE_TRANSFERS]
-        return (self._in_time(replace(usual, count=fitting[-1])),) if fitting[-1:] > [usual.count] else ()
+        finer = finer_sums(self.instance(1, request.max_bytes), self._counts(request.max_bytes, _FINER_SUMS), planned)
+        return tuple(map(self._in_time, finer)) if not (self.apart and self.keeps_apart) else ()
 
     def _finer_over_boxes(self) -> tuple[Candidate, ...]:
         """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then

@@ -393,7 +393,8 @@ class Evidence:
         self.ledger.rest()
         must = 0 if any(self._times.values()) else 1
         certain = must if may_end else len(tasks)
-        meanwhile = partial(self._make, tasks[0].contender) if must and self._leaves_a_core(tasks) else None
+        # Here, too: it will be wanted if it is the answer.
+        meanwhile = partial(self._make, tasks[0].contender) if must and len(tasks) == 1 < self.request.jobs else None
         with closing(
             crew.answers(tasks, left_s=self._left_s, certain=certain, meanwhile=meanwhile, kind=_contender)
         ) as answers:
@@ -406,12 +407,8 @@ class Evidence:
                 self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
 
-    def _leaves_a_core(self, tasks: Sequence[_Task]) -> bool:
-        """Whether one program alone is to be made and simulated, in another process, and a core is left for this one."""
-        return len(tasks) == 1 < self.request.jobs and self._crew is not None and not self.is_made(tasks[0].contender)
-
     def _make(self, contender: Contender) -> None:
-        """Have the contender's program here, too, as it will be wanted if it is the answer, or know why there is none."""
+        """Have the contender's program, or know why there is none."""
         with suppress(NoAnswerError):
             self.algo(contender)
         self.ledger.rest()

@@ -120,8 +120,8 @@ class Trial(Evidence):
     @property
     def _may_end_so(self) -> bool:
         """Whether finer cuts that were not tried may not be worth their time: schedules are near to the limit where finer ones may
-        be, or estimates allow that an answer is near by time where those come in pieces. Of pieces that may be late, too: there has
-        to be an answer before them.
+        be; where these come in pieces, estimates allow that an answer is near by time, or so much time is gone that there has to be
+        an answer before them.
         """
         if not self._are_pieces_left:
             near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)

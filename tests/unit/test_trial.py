@@ -611,31 +611,18 @@ def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     assert trial.closed == ends
 
 
-def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_before_these(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("far", "gone", "simulated"), [(1.08, 0.0, False), (1.05, 0.0, True), (1.08, 0.2, True)])
+def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_before_these_if_there_is_time(
+    far: float, gone: float, simulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
     scored = next(search.waves())
-    bound_us = search.plan.bound.time_us(GB)
     pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
     monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
+    monkeypatch.setattr(Ledger, "elapsed_s", lambda _: gone * search.plan.request.time_limit_s)
     trial = Trial(search.plan, Ledger(), lambda _: None)
-    trial.look_at([replace(entry, times_us={GB: 1.08 * bound_us}) for entry in scored], more=True)
-    assert not trial.has_answers
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    trial.look_at([replace(entry, times_us={GB: 1.05 * bound_us}) for entry in scored], more=True)
-    assert trial.has_answers
-
-
-def test_what_rounds_say_is_too_far_is_simulated_where_pieces_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
-    scored = next(search.waves())
-    pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
-    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
-    monkeypatch.setattr(Ledger, "elapsed_s", lambda _: search.plan.request.time_limit_s / 5)
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    trial.look_at([replace(entry, times_us={GB: 1.08 * search.plan.bound.time_us(GB)}) for entry in scored], more=True)
-    assert trial.has_answers
+    trial.look_at([replace(entry, times_us={GB: far * search.plan.bound.time_us(GB)}) for entry in scored], more=True)
+    assert trial.has_answers == simulated
 
 
 @pytest.mark.parametrize("pieces", [8, None])
