@@ -2,7 +2,8 @@
 
 Rates change only when a transfer starts or ends, and then only for transfers that it shares a contended link with, directly or
 through others. Max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): all rates rise
-together; a transfer stops when a link of its path is full or its own limit is reached.
+together; a transfer stops when a link of its path is full or its own limit is reached. Transfers of one path and limit, a *kind*,
+move alike: rates are found for kinds, of which a crowded run has a quarter as many.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _EPSILON = 1e-9
 #: Links that fill up at levels this close, relatively, fill up together: sums that were rounded differently.
 _SAME = 1e-12
 _INFINITE = float("inf")
-#: Groups of flows whose rates are remembered.
+#: Sets of kinds whose rates are remembered.
 _MOST_KNOWN = 10_000
 
 
@@ -29,35 +30,46 @@ class Fluid:
         self.capacity = capacity
         #: Links that are asked for more than this are contended.
         self._full = [each * (1 + _EPSILON) for each in capacity]
-        self.paths = paths
-        self.limit = limit
-        self.rate = [0.0] * len(paths)
-        self.left = [0.0] * len(paths)
+        numbers: dict[tuple[tuple[int, ...], float], int] = {}
+        #: The kind of every flow; the links and the limit of a kind, the rate of its flows, and which are under way.
+        self._kind = [numbers.setdefault(each, len(numbers)) for each in zip(paths, limit, strict=True)]
+        self._paths = [path for path, _ in numbers]
+        self._limit = [most for _, most in numbers]
+        self._rate = [0.0] * len(numbers)
+        self._flows: list[dict[int, None]] = [{} for _ in numbers]
+        #: A number for a kind and how many of its flows are under way.
+        self._state = [kind * (len(paths) + 1) for kind in range(len(numbers))]
+        self._left = [0.0] * len(paths)
         self.since = [0.0] * len(paths)
-        self._flows: list[dict[int, None]] = [{} for _ in capacity]
+        #: The kinds under way on every link, how many flows these are, and what they ask for.
+        self._kinds: list[dict[int, None]] = [{} for _ in capacity]
+        self._number = [0] * len(capacity)
         self._demand = [0.0] * len(capacity)
+        #: Kinds whose rates may change, and whether any of these may cross a contended link: else each has its own limit.
         self._dirty: dict[int, None] = {}
-        #: Whether any of these may cross a contended link: else each has its own limit.
         self._contended = False
-        #: Flows that ended since the last `settle`, and those that began again at once, whose links noticed nothing.
+        #: Flows that have started since the last `settle`, that ended, and that began again at once, whose links noticed nothing.
+        self._started: dict[int, None] = {}
         self._ended: dict[int, None] = {}
         self._resumed: dict[int, None] = {}
         self._known: dict[frozenset[int], dict[int, float]] = {}
-        #: How many flows had their rates set because others' changed, counted each time: most of what a crowded run costs.
+        #: How many kinds had their rates set because others' changed, counted each time: most of what a crowded run costs.
         self.touched = 0
 
     def start(self, flow: int, size_bytes: float, now_us: float) -> None:
         """Begin to move `size_bytes`; the rate is known after `settle`."""
-        self.left[flow], self.since[flow] = size_bytes, now_us
+        self._left[flow], self.since[flow] = size_bytes, now_us
         if flow in self._ended:
             del self._ended[flow]
             self._resumed[flow] = None
             return
-        self.rate[flow] = 0.0
-        self._dirty[flow] = None
-        demand, limit = self._demand, self.limit[flow]
-        for link in self.paths[flow]:
-            self._flows[link][flow] = None
+        kind = self._kind[flow]
+        self._started[flow] = self._dirty[kind] = self._flows[kind][flow] = None
+        self._state[kind] += 1
+        demand, limit = self._demand, self._limit[kind]
+        for link in self._paths[kind]:
+            self._kinds[link][kind] = None
+            self._number[link] += 1
             demand[link] += limit
             if demand[link] > self._full[link]:
                 self._contended = True
@@ -67,24 +79,30 @@ class Fluid:
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
-        demand, limit = self._demand, self.limit[flow]
-        for link in self.paths[flow]:
-            flows = self._flows[link]
+        kind = self._kind[flow]
+        flows = self._flows[kind]
+        del flows[flow]
+        self._state[kind] -= 1
+        demand, limit = self._demand, self._limit[kind]
+        for link in self._paths[kind]:
             if demand[link] > self._full[link]:
-                self._dirty.update(flows)
+                self._dirty.update(self._kinds[link])
                 self._contended = True
-            del flows[flow]
+            if not flows:
+                del self._kinds[link][kind]
+            self._number[link] -= 1
             # Summed anew where nobody is left: a rest of rounding would add up over a long run.
-            demand[link] = demand[link] - limit if flows else 0.0
-        self._dirty.pop(flow, None)
+            demand[link] = demand[link] - limit if self._number[link] else 0.0
+        if not flows:
+            self._rate[kind] = 0.0
+            self._dirty.pop(kind, None)
 
     def settle(self, now_us: float) -> Iterable[int]:
         """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
-        if self._ended:
-            for flow in self._ended:
-                self._remove(flow)
-            self._ended = {}
-        changed, self._resumed = self._resumed, {}
+        for flow in self._ended:
+            self._remove(flow)
+        changed = self._resumed
+        self._ended, self._resumed = {}, {}
         if not self._dirty:
             return changed
         if self._contended:
@@ -92,54 +110,63 @@ class Fluid:
             self.touched += len(rates)
             self._contended = False
         else:
-            rates = {flow: self.limit[flow] for flow in reversed(self._dirty)}
-        self._dirty = {}
-        for flow, rate in rates.items():
-            before = self.rate[flow]
+            rates = {kind: self._limit[kind] for kind in self._dirty}
+        for kind, rate in rates.items():
+            before = self._rate[kind]
             if abs(rate - before) > _EPSILON * rate:
-                if before:
-                    self.left[flow] = max(0.0, self.left[flow] - before * (now_us - self.since[flow]))
-                    changed.pop(flow, None)
-                self.since[flow], self.rate[flow] = now_us, rate
-                changed[flow] = None
+                self._rate[kind] = rate
+                self._change(self._flows[kind], before, now_us)
+                changed.update(self._flows[kind])
+        changed.update(self._started)
+        self._dirty, self._started = {}, {}
         return changed
+
+    def _change(self, flows: Iterable[int], before: float, now_us: float) -> None:
+        """What is left of `flows`, which had the rate `before` until now; those that have only started have as much left."""
+        for flow in flows:
+            self._left[flow] = max(0.0, self._left[flow] - before * (now_us - self.since[flow]))
+            self.since[flow] = now_us
+
+    def rate(self, flow: int) -> float:
+        """Bytes a us at which a flow moves since the last `settle`."""
+        return self._rate[self._kind[flow]]
 
     def end_us(self, flow: int) -> float:
         """When the flow ends if its rate stays."""
-        return self.since[flow] + self.left[flow] / self.rate[flow]
+        return self.since[flow] + self._left[flow] / self._rate[self._kind[flow]]
 
     def _coupled(self, seeds: Iterable[int]) -> tuple[list[int], list[int]]:
-        """The flows that share a contended link with a seed, directly or through others, and those links; the seeds among them."""
-        flows = dict.fromkeys(seeds)
+        """The kinds that share a contended link with a seed, directly or through others, and those links; the seeds among them."""
+        kinds = dict.fromkeys(seeds)
         links: dict[int, None] = {}
         demand, full = self._demand, self._full
-        stack = list(flows)
+        stack = list(kinds)
         while stack:
-            for link in self.paths[stack.pop()]:
+            for link in self._paths[stack.pop()]:
                 if demand[link] > full[link] and link not in links:
                     links[link] = None
-                    fresh = [flow for flow in self._flows[link] if flow not in flows]
-                    flows.update(dict.fromkeys(fresh))
+                    fresh = [kind for kind in self._kinds[link] if kind not in kinds]
+                    kinds.update(dict.fromkeys(fresh))
                     stack += fresh
-        return list(flows), list(links)
+        return list(kinds), list(links)
 
-    def _rates(self, flows: list[int], links: list[int]) -> dict[int, float]:
-        """`_fair`, remembered: the same flows share the same links tile after tile."""
-        key = frozenset(flows)
+    def _rates(self, kinds: list[int], links: list[int]) -> dict[int, float]:
+        """`_fair`, remembered: as many flows of the same kinds share the same links tile after tile."""
+        key = frozenset(map(self._state.__getitem__, kinds))
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            known = self._known[key] = self._fair(flows, links)
+            known = self._known[key] = self._fair(kinds, links)
         return known
 
-    def _fair(self, flows: list[int], links: list[int]) -> dict[int, float]:
-        """Max-min fair rates of `flows`, which alone use `links`; no other link constrains any of them."""
+    def _fair(self, kinds: list[int], links: list[int]) -> dict[int, float]:
+        """Max-min fair rates of `kinds`, which alone use `links`; no other link constrains any of them."""
         rates: dict[int, float] = {}
         spare = {link: self.capacity[link] for link in links}
-        rising = {link: len(self._flows[link]) for link in links}
-        limit = self.limit
-        by_limit = sorted(flows, key=limit.__getitem__, reverse=True)
+        rising = {link: self._number[link] for link in links}
+        limit = self._limit
+        by_limit = sorted(kinds, key=limit.__getitem__, reverse=True)
         while by_limit:
             if by_limit[-1] in rates:
                 by_limit.pop()
@@ -155,22 +182,23 @@ class Fluid:
             else:
                 most = level * (1 + _SAME)
                 full = [link for link, number in rising.items() if spare[link] <= most * number]
-                stopped = list(dict.fromkeys(flow for link in full for flow in self._flows[link] if flow not in rates))
-            for flow in stopped:
-                rates[flow] = level
-                for link in self.paths[flow]:
+                stopped = list(dict.fromkeys(kind for link in full for kind in self._kinds[link] if kind not in rates))
+            for kind in stopped:
+                rates[kind] = level
+                number = len(self._flows[kind])
+                for link in self._paths[kind]:
                     if link in rising:
-                        spare[link] -= level
-                        rising[link] -= 1
+                        spare[link] -= level * number
+                        rising[link] -= number
                         if not rising[link]:
                             del rising[link]
         return rates
 
     def _at_their_limit(self, by_limit: list[int], level: float, rates: dict[int, float]) -> list[int]:
-        """Take the flows off the end of `by_limit` that can go no faster than `level`; those that have no rate yet."""
+        """Take the kinds off the end of `by_limit` that can go no faster than `level`; those that have no rate yet."""
         taken = []
-        while by_limit and self.limit[by_limit[-1]] <= level:
-            flow = by_limit.pop()
-            if flow not in rates:
-                taken.append(flow)
+        while by_limit and self._limit[by_limit[-1]] <= level:
+            kind = by_limit.pop()
+            if kind not in rates:
+                taken.append(kind)
         return taken
