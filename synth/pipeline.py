@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from msccl_xml.model import Algo
@@ -23,7 +23,7 @@ from synth.search import Clock, Ledger, Scored, Search
 from synth.solve import Solution
 from synth.trial import Contender, Trial
 from synth.units import bandwidth_GBps, format_size
-from synth.verify import verify_algo
+from synth.verify import VerifyError, verify_algo
 from synth.workers import available_cores, in_parallel
 
 __all__ = ["available_cores", "synthesize"]
@@ -42,13 +42,15 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
+    foreseen = _Foreseen(request, trial)
+    trial.foreseen = foreseen.verify
     with closing(search.waves()) as waves, closing(trial):
         for number, scored in enumerate(waves, 1):
             trial.look_at(scored, more=number < len(plan.waves) and not search.is_over)
             if trial.closed or (search.is_over and trial.has_answers):
                 break
         segments = trial.segments(request.max_files)
-    files = _files(request, trial, segments)
+    files = _files(request, trial, segments, foreseen.files)
     ledger.enter("bound")
     bound = _bound(plan, trial.scored)
     rows = _rows(plan, trial, segments, bound)
@@ -69,22 +71,49 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     )
 
 
-def _files(request: Request, trial: Trial, segments: Sequence[Segment]) -> list[FilePlan]:
-    """The files of a split of the sizes, each verified."""
+def _files(
+    request: Request, trial: Trial, segments: Sequence[Segment], known: Mapping[Contender, FilePlan]
+) -> list[FilePlan]:
+    """The files of a split of the sizes, each verified, as those `known` are already."""
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
     chosen = [trial.contenders[segment.candidate] for segment in segments]
     ranges = _covered(request, trial.sizes, segments)
-    files = [_file(request, trial, *each) for each in zip(chosen, ranges, strict=True)]
+    files = [
+        known.get(contender) or _file(request, trial, contender, covered)
+        for contender, covered in zip(chosen, ranges, strict=True)
+    ]
     trial.ledger.enter("verify")
     alone = request.jobs if len(files) == 1 else 1
     claims = [
-        _Claim(file.algo, trial.computed(contender), request.runtime, alone)
+        _claim(file, trial, contender, alone)
         for file, contender in zip(files, chosen, strict=True)
+        if contender not in known
     ]
     for number, _ in enumerate(in_parallel(request.jobs, _verify, claims, range(len(claims))), 1):
         trial.progress(Progress("verify", f"file {number} of {len(files)}", None, None))
     return files
+
+
+@dataclass
+class _Foreseen:
+    """Files of one size alone that were verified before it was known that they are the answer, by contender."""
+
+    request: Request
+    trial: Trial
+    files: dict[Contender, FilePlan] = field(default_factory=dict)
+
+    def verify(self, contender: Contender) -> None:
+        """Have the contender's file, verified by this process alone. One that is wrong says so once it is the answer."""
+        sizes = self.trial.sizes
+        if len(sizes) > 1:
+            return
+        whole = Segment(self.trial.contenders.index(contender), 0, 0)
+        file = _file(self.request, self.trial, contender, *_covered(self.request, sizes, [whole]))
+        self.trial.ledger.enter("verify")
+        with suppress(VerifyError):
+            _verify([_claim(file, self.trial, contender, 1)], 0)
+            self.files[contender] = file
 
 
 class _Claim(NamedTuple):
@@ -94,6 +123,10 @@ class _Claim(NamedTuple):
     collective: Collective
     runtime: str
     jobs: int
+
+
+def _claim(file: FilePlan, trial: Trial, contender: Contender, jobs: int) -> _Claim:
+    return _Claim(file.algo, trial.computed(contender), trial.request.runtime, jobs)
 
 
 def _verify(claims: Sequence[_Claim], number: int) -> None:

@@ -197,15 +197,26 @@ class Search:
         for one then has no answer yet. Where the first wave hardly ever ends the search, later ones are begun while it is looked at.
         """
         tried = 0
-        ahead = self.plan.ends and self.request.max_bytes <= CONNECTION_BOUND_BYTES and self.request.jobs > 1
-        together = [self.plan.waves] if ahead else [(wave,) for wave in self.plan.waves]
-        for waves in together:
+        ahead = self._begun_ahead
+        for waves in (self.plan.waves[:ahead], *((wave,) for wave in self.plan.waves[ahead:])):
             hopeful = [self._hopeful(planned) for planned in waves]
             with closing(self._answers(hopeful)) as answers:
                 for planned in hopeful:
                     self._carry_out(planned, answers, tried)
                     tried += len(planned)
                     yield self.scored
+
+    @property
+    def _begun_ahead(self) -> int:
+        """How many waves are begun at once: of small buffers all, of large ones what comes in pieces, which takes as long as what
+        comes before it takes to be simulated.
+        """
+        plan, request = self.plan, self.request
+        if not plan.ends or request.jobs == 1:
+            return 1
+        if request.max_bytes <= CONNECTION_BOUND_BYTES:
+            return len(plan.waves)
+        return 2 if any(each.pieces for wave in plan.waves[1:2] for each in wave) else 1
 
     def _answers(self, waves: Sequence[Sequence[Candidate]]) -> Generator[_Answer | None, None, None]:
         """What the candidates come to, wave by wave; None for what there is no time for."""

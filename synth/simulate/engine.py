@@ -149,9 +149,8 @@ class Engine:
 
     def _settle(self) -> None:
         """Have every block whose slice ends at another time than was thought looked at then."""
-        fluid = self.fluid
-        for block in fluid.settle(self.now):
-            self._at(fluid.end_us(block), block)
+        for block, end_us in self.fluid.settle(self.now).items():
+            self._at(end_us, block)
 
     def _at(self, time_us: float, block: int) -> None:
         """Look at the block again then. It replaces what was set before: the end of a flow moves as its rate changes."""

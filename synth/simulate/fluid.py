@@ -8,7 +8,7 @@ move alike: rates are found for kinds, of which a crowded run has a quarter as m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 #: Relative slack in comparing rates, as floating point sums need it.
 _EPSILON = 1e-9
@@ -97,35 +97,45 @@ class Fluid:
             self._rate[kind] = 0.0
             self._dirty.pop(kind, None)
 
-    def settle(self, now_us: float) -> Iterable[int]:
-        """Set the rates of all flows that the changes since the last call may touch; the flows that end at another time now."""
+    def settle(self, now_us: float) -> Mapping[int, float]:
+        """Set the rates of all flows that the changes since the last call may touch; when those end that end at another time now."""
+        if not (self._started or self._ended or self._resumed):
+            return {}
         for flow in self._ended:
             self._remove(flow)
-        changed = self._resumed
-        self._ended, self._resumed = {}, {}
-        if not self._dirty:
-            return changed
+        changed = self._started | self._resumed
+        self._started, self._ended, self._resumed = {}, {}, {}
         if self._contended:
-            rates = self._rates(*self._coupled(self._dirty))
-            self.touched += len(rates)
-            self._contended = False
+            for kind, before in self._set_rates():
+                self._change(self._flows[kind], before, now_us)
+                changed |= self._flows[kind]
         else:
-            rates = {kind: self._limit[kind] for kind in self._dirty}
+            for kind in self._dirty:
+                self._rate[kind] = self._limit[kind]
+        self._dirty = {}
+        kinds, left, rate = self._kind, self._left, self._rate
+        return {flow: now_us + left[flow] / rate[kinds[flow]] for flow in changed}
+
+    def _set_rates(self) -> list[tuple[int, float]]:
+        """Have what may share a contended link with what has changed at its new rate; the kinds that had another, and that."""
+        self._contended = False
+        rates = self._rates(*self._coupled(self._dirty)) if self._dirty else {}
+        self.touched += len(rates)
+        others = []
         for kind, rate in rates.items():
             before = self._rate[kind]
             if abs(rate - before) > _EPSILON * rate:
                 self._rate[kind] = rate
-                self._change(self._flows[kind], before, now_us)
-                changed.update(self._flows[kind])
-        changed.update(self._started)
-        self._dirty, self._started = {}, {}
-        return changed
+                others.append((kind, before))
+        return others
 
     def _change(self, flows: Iterable[int], before: float, now_us: float) -> None:
         """What is left of `flows`, which had the rate `before` until now; those that have only started have as much left."""
+        left, since = self._left, self.since
         for flow in flows:
-            self._left[flow] = max(0.0, self._left[flow] - before * (now_us - self.since[flow]))
-            self.since[flow] = now_us
+            rest = left[flow] - before * (now_us - since[flow])
+            left[flow] = rest if rest > 0.0 else 0.0
+            since[flow] = now_us
 
     def rate(self, flow: int) -> float:
         """Bytes a us at which a flow moves since the last `settle`."""

@@ -109,12 +109,15 @@ class Effort(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What is known of the candidates of one plan: `refusals` holds why contenders were dropped."""
+    """What is known of the candidates of one plan: `refusals` holds why contenders were dropped. What is likely to be the answer is
+    `foreseen`, its program made, while another process simulates it and this one would wait.
+    """
 
     plan: Plan
     ledger: Ledger
     progress: Callable[[Progress], None]
     refusals: dict[Contender, NoAnswerError] = field(default_factory=dict)
+    foreseen: Callable[[Contender], object] | None = None
 
     def __post_init__(self) -> None:
         self.scored: Sequence[Scored] = ()
@@ -126,6 +129,8 @@ class Evidence:
         the links that they cross (what shares links is simulated together), and transfers of those that are made"""
         self.late = 0
         """simulations for which there was no time"""
+        self.more = False
+        """whether more candidates can be had"""
         self._algos: dict[Contender, Algo] = {}
         self._extents: dict[Contender, Extent] = {}
         self._drafts: dict[int, Drafts] = {}
@@ -393,8 +398,8 @@ class Evidence:
         self.ledger.rest()
         must = 0 if any(self._times.values()) else 1
         certain = must if may_end else len(tasks)
-        # Here, too: it will be wanted if it is the answer.
-        meanwhile = partial(self._make, tasks[0].contender) if must and len(tasks) == 1 < self.request.jobs else None
+        alone = 0 < len(tasks) < self.request.jobs
+        meanwhile = partial(self._make, tasks[0].contender) if alone and self._is_hopeful(tasks[0]) else None
         with closing(
             crew.answers(tasks, left_s=self._left_s, certain=certain, meanwhile=meanwhile, kind=_contender)
         ) as answers:
@@ -407,10 +412,29 @@ class Evidence:
                 self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
 
+    def _is_hopeful(self, task: _Task) -> bool:
+        """Whether a candidate that was not tried in any shape may be the best so far at the sizes of a task: then its program is
+        wanted here, too.
+        """
+        if any(tried.position == task.contender.position for tried in self._times):
+            return False
+        estimates_us = self.estimates(task.contender)
+        return all(
+            estimates_us.get(size, math.inf) < min(self.timed(size).values(), default=math.inf) for size in task.sizes
+        )
+
     def _make(self, contender: Contender) -> None:
-        """Have the contender's program, or know why there is none."""
+        """Have the contender's program, or know why there is none. Where it may be the answer it is foreseen, if that is likely to
+        be over when the time of the request is.
+        """
+        began_s = self.ledger.elapsed_s()
         with suppress(NoAnswerError):
             self.algo(contender)
+            may_be_last = not self.more or all(
+                self._goal.may_be_close(size, us) for size, us in self.estimates(contender).items()
+            )
+            if self.foreseen is not None and may_be_last and self._left_s() > self.ledger.elapsed_s() - began_s:
+                self.foreseen(contender)
         self.ledger.rest()
 
     def _workers(self) -> Crew[Evidence, _Task, _Found | NoAnswerError]:

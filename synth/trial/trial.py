@@ -70,6 +70,7 @@ class Trial(Evidence):
         """
         self.close()  # processes know the candidates of earlier calls alone
         self.looks += 1
+        self.more = more
         copies = self.request.instances or 1
         for position in range(len(self.scored), len(scored)):
             self.contenders.append(Contender(position, 0, copies))

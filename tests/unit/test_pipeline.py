@@ -9,16 +9,21 @@ from itertools import pairwise
 import pytest
 
 from msccl_xml.limits import MAX_FILES
+from msccl_xml.model import Algo
 from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
 from synth.chunks import divides, moved_bytes, range_sizes
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.inputs.load import load_topology
-from synth.pipeline import synthesize
+from synth.paths import find_paths
+from synth.pipeline import _files, _Foreseen, synthesize
+from synth.plan import Plan
 from synth.request import Progress, Request, Result
+from synth.search import Ledger, Search
 from synth.topology import Topology
-from synth.verify import verify_algo
+from synth.trial import Trial
+from synth.verify import VerifyError, verify_algo
 from tests.graphs import from_pairs, line, ring
 from tests.jobs import request
 
@@ -211,3 +216,37 @@ def test_what_candidates_were_compared_by_is_said_where_nobody_said_it() -> None
     assert is_said(request(ring(4), "allgather", 64 << 10))
     assert not is_said(request(ring(4), "allgather", 64 << 10, objective="schedule"))
     assert not is_said(request(load_topology("pcie-2x2-nvlink"), "allgather", 64 << 10))
+
+
+@pytest.mark.parametrize(("high", "foreseen"), [(MB, 1), (2 * MB, 0)])
+def test_a_file_of_one_size_that_was_verified_ahead_is_not_verified_again(
+    high: int, foreseen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = request(ring(4), "allgather", MB, high, objective="time", jobs=1)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    trial = Trial(search.plan, search.ledger, lambda _: None)
+    trial.look_at(search.run())
+    segments = trial.segments(1)
+    verified: list[Algo] = []
+    monkeypatch.setattr("synth.pipeline.verify_algo", lambda algo, *_, **__: verified.append(algo))
+    ahead = _Foreseen(job, trial)
+    ahead.verify(trial.contenders[segments[0].candidate])
+    assert len(verified) == foreseen
+    files = _files(job, trial, segments, ahead.files)
+    assert verified == [file.algo for file in files]
+
+
+def test_a_wrong_file_says_so_where_it_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise VerifyError("wrong")
+
+    job = request(ring(4), "allgather", MB, objective="time", jobs=1)
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    trial = Trial(search.plan, search.ledger, lambda _: None)
+    trial.look_at(search.run())
+    segments = trial.segments(1)
+    monkeypatch.setattr("synth.pipeline.verify_algo", refuse)
+    ahead = _Foreseen(job, trial)
+    ahead.verify(trial.contenders[segments[0].candidate])
+    with pytest.raises(VerifyError, match="wrong"):
+        _files(job, trial, segments, ahead.files)

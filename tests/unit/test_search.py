@@ -388,6 +388,21 @@ def test_later_waves_keep_the_places_of_earlier_ones(size: int) -> None:
     assert len(two) > len(one)
 
 
+def test_what_comes_in_pieces_is_begun_ahead_if_a_core_is_left() -> None:
+    """So it is of small buffers, whatever comes later, but not of large ones without pieces."""
+
+    def begun(topology: Topology, name: str, size: int, jobs: int = 2) -> tuple[int, int]:
+        plan = Plan(request(topology, name, size, objective="time", jobs=jobs), find_paths(topology))
+        return Search(plan, Ledger(), lambda _: None)._begun_ahead, len(plan.waves)
+
+    boxes = replicate(load_topology("dgx-a100"), 3)
+    assert begun(boxes, "allreduce", GB) == (2, 4)
+    assert begun(boxes, "allreduce", GB, jobs=1) == (1, 4)
+    assert begun(ring(4), "allreduce", GB)[0] == 1
+    small, waves = begun(ring(4), "allreduce", MB)
+    assert small == waves > 1
+
+
 def test_waves_that_are_begun_ahead_find_what_one_process_finds() -> None:
     job = request(full(6), "allreduce", 16 * MB, objective="time")
     plans = [Plan(replace(job, jobs=jobs), find_paths(job.topology)) for jobs in (1, 2)]

@@ -654,6 +654,45 @@ def test_the_one_program_that_is_waited_for_is_made_here_too_if_a_core_is_left(
     assert made == [Contender(0)] * here
 
 
+@pytest.mark.parametrize(
+    ("times", "more", "left_s", "seen"),
+    [
+        (1.0, False, 9.0, True),
+        (1.2, False, 9.0, True),
+        (1.0, True, 9.0, True),
+        (1.2, True, 9.0, False),
+        (1.0, False, 0.0, False),
+    ],
+)
+def test_what_may_be_the_answer_is_foreseen(
+    times: float, more: bool, left_s: float, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nothing comes after it or it may be near enough to the limit, by its estimate, and there is time."""
+    search = search_of(star(4), "allgather", GB, GB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    entry = next(search.waves())[0]
+    trial.scored = [replace(entry, times_us={GB: search.plan.bound.time_us(GB) * times})]
+    trial.more = more
+    foreseen: list[Contender] = []
+    trial.foreseen = foreseen.append
+    monkeypatch.setattr(Trial, "_left_s", lambda _: left_s)
+    trial._make(Contender(0))
+    assert foreseen == [Contender(0)] * seen
+
+
+@pytest.mark.parametrize(("share", "hopeful"), [(0.9, True), (1.1, False)])
+def test_a_later_program_is_made_here_too_if_it_may_be_better_than_the_best(share: float, hopeful: bool) -> None:
+    search = search_of(star(4), "allgather", GB, GB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    entry = next(search.waves())[0]
+    trial.scored = [entry, entry]
+    trial.carry_out({Contender(0): [GB]})
+    best_us = min(trial.timed(GB).values())
+    trial.scored = [entry, replace(entry, times_us={GB: best_us * share})]
+    tasks = [trial._tasks(each, [GB])[0] for each in (Contender(1), Contender(0, 0, 2))]
+    assert [*map(trial._is_hopeful, tasks)] == [hopeful, False]
+
+
 @pytest.mark.parametrize("counts", [(16, 64), (64, 16)])
 def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts: tuple[int, int]) -> None:
     """Unless they are of pieces, which are as long as what they are made of."""
