@@ -78,7 +78,7 @@ def _files(
     if not segments:
         raise next(iter(trial.refusals.values()), _refusal(request))
     chosen = [trial.contenders[segment.candidate] for segment in segments]
-    ranges = _covered(request, trial.sizes, segments)
+    ranges = _covered(request, trial.sizes, [(segment.first, segment.last) for segment in segments])
     files = [
         known.get(contender) or _file(request, trial, contender, covered)
         for contender, covered in zip(chosen, ranges, strict=True)
@@ -108,8 +108,8 @@ class _Foreseen:
         sizes = self.trial.sizes
         if len(sizes) > 1:
             return
-        whole = Segment(self.trial.contenders.index(contender), 0, 0)
-        file = _file(self.request, self.trial, contender, *_covered(self.request, sizes, [whole]))
+        (covered,) = _covered(self.request, sizes, [(0, 0)])
+        file = _file(self.request, self.trial, contender, covered)
         self.trial.ledger.enter("verify")
         with suppress(VerifyError):
             _verify([_claim(file, self.trial, contender, 1)], 0)
@@ -145,16 +145,17 @@ def _refusal(request: Request) -> NoAnswerError:
     )
 
 
-def _covered(request: Request, sizes: Sequence[int], segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    """(first, last) byte count of each segment, without gap or overlap, from what the first size really moves.
+def _covered(request: Request, sizes: Sequence[int], parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(first, last) byte count of each part of the sizes, without gap or overlap, from what the first size really moves; a part is
+    the positions of its first and last size.
 
-    Two sizes may move the same: then the segment before serves both.
+    Two sizes may move the same: then the part before serves both.
     """
     ranks = request.topology.num_ranks
     moved = [moved_bytes(request.collective, ranks, size) for size in sizes]
     starts = [moved[0]]
-    for before, segment in itertools.pairwise(segments):
-        starts.append(max(moved[segment.first], moved[before.last] + 1))
+    for (_, last), (first, _) in itertools.pairwise(parts):
+        starts.append(max(moved[first], moved[last] + 1))
     return list(zip(starts, [*(start - 1 for start in starts[1:]), request.max_bytes], strict=True))
 
 

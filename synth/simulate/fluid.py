@@ -82,6 +82,8 @@ class Fluid:
         kind = self._kind[flow]
         flows = self._flows[kind]
         del flows[flow]
+        self._started.pop(flow, None)
+        self._resumed.pop(flow, None)
         self._state[kind] -= 1
         demand, limit = self._demand, self._limit[kind]
         for link in self._paths[kind]:

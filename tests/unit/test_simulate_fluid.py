@@ -144,3 +144,28 @@ def test_a_flow_that_goes_on_at_once_changes_nothing_for_the_others() -> None:
     fluid.stop(0)
     assert list(fluid.settle(4.0)) == [1]
     assert fluid.end_us(1) == 5.0
+
+
+def test_a_flow_that_ends_before_it_has_a_rate_leaves_nothing_behind() -> None:
+    fluid = Fluid([10.0], [(0,), (0,), (0,)], [FAR, FAR, 4.0])
+    fluid.start(0, 10.0, 0.0)
+    fluid.start(1, 10.0, 0.0)
+    fluid.stop(1)
+    assert fluid.settle(0.0) == {0: 1.0}
+    fluid.stop(0)
+    fluid.start(0, 10.0, 1.0)
+    fluid.stop(0)
+    fluid.start(2, 8.0, 1.0)
+    assert fluid.settle(1.0) == {2: 3.0}
+
+
+def test_flows_of_one_kind_that_begin_at_different_times_end_at_different_times() -> None:
+    """30 and 20 bytes at 10 for 1 us of the first alone, then at 5 each."""
+    fluid = Fluid([10.0], [(0,), (0,)], [FAR, FAR])
+    fluid.start(0, 30.0, 0.0)
+    assert fluid.settle(0.0) == {0: 3.0}
+    fluid.start(1, 15.0, 1.0)
+    assert fluid.settle(1.0) == {0: 5.0, 1: 4.0}
+    assert (fluid.rate(0), fluid.touched) == (5.0, 2)
+    fluid.stop(1)
+    assert fluid.settle(4.0) == {0: 4.5}
