@@ -45,8 +45,9 @@ _SMALL_SHAPES_WORK = 40_000
 _MOST_BETWEEN = 12
 _NEAR_THE_BEST = 1.15
 _WORK_BETWEEN = 250_000
-#: Pieces, which take seven to ten times as long as what comes before them, are in time while so much of it is left.
-_EARLY_ENOUGH = 7 / 8
+#: Pieces, which take seven to ten times as long as what comes before them, are in time while so much of it is left; three times as
+#: long where what all boxes do alike is simulated for one.
+_EARLY_ENOUGH, _EARLY_ENOUGH_ALIKE = 7 / 8, 3 / 4
 
 
 class Trial(Evidence):
@@ -127,7 +128,8 @@ class Trial(Evidence):
         if not self._are_pieces_left:
             near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
             return near or not self._is_finer_left
-        if self._left_s() < self.request.time_limit_s * _EARLY_ENOUGH:
+        alike = any(self.alike(position) > 1 for position in range(len(self.scored)))
+        if self._left_s() < self.request.time_limit_s * (_EARLY_ENOUGH_ALIKE if alike else _EARLY_ENOUGH):
             return True
         return all(
             any(self._goal.may_be_close(size, entry.times_us.get(size, math.inf)) for entry in self.scored)

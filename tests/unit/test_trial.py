@@ -611,17 +611,31 @@ def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     assert trial.closed == ends
 
 
-@pytest.mark.parametrize(("far", "gone", "simulated"), [(1.08, 0.0, False), (1.05, 0.0, True), (1.08, 0.2, True)])
+@pytest.mark.parametrize(
+    ("far", "gone", "alike", "simulated"),
+    [
+        (1.08, 0.0, True, False),
+        (1.05, 0.0, True, True),
+        (1.08, 0.2, True, False),
+        (1.08, 0.3, True, True),
+        (1.08, 0.1, False, False),
+        (1.08, 0.2, False, True),
+    ],
+)
 def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_before_these_if_there_is_time(
-    far: float, gone: float, simulated: bool, monkeypatch: pytest.MonkeyPatch
+    far: float, gone: float, alike: bool, simulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Pieces take longer where boxes do not all do the same."""
     search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
     scored = next(search.waves())
     pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
     monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
     monkeypatch.setattr(Ledger, "elapsed_s", lambda _: gone * search.plan.request.time_limit_s)
     trial = Trial(search.plan, Ledger(), lambda _: None)
-    trial.look_at([replace(entry, times_us={GB: far * search.plan.bound.time_us(GB)}) for entry in scored], more=True)
+    scored = [replace(entry, times_us={GB: far * search.plan.bound.time_us(GB)}) for entry in scored]
+    if not alike:
+        monkeypatch.setattr(Trial, "alike", lambda *_: 1)
+    trial.look_at(scored, more=True)
     assert trial.has_answers == simulated
 
 
