@@ -42,7 +42,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     plan = Plan(request, find_paths(request.topology))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
-    foreseen = _Foreseen(request, trial)
+    foreseen = _Foreseen(trial)
     trial.foreseen = foreseen.verify
     with closing(search.waves()) as waves, closing(trial):
         for number, scored in enumerate(waves, 1):
@@ -99,17 +99,16 @@ def _files(
 class _Foreseen:
     """Files of one size alone that were verified before it was known that they are the answer, by contender."""
 
-    request: Request
     trial: Trial
     files: dict[Contender, FilePlan] = field(default_factory=dict)
 
     def verify(self, contender: Contender) -> None:
         """Have the contender's file, verified by this process alone. One that is wrong says so once it is the answer."""
-        sizes = self.trial.sizes
+        request, sizes = self.trial.request, self.trial.sizes
         if len(sizes) > 1:
             return
-        (covered,) = _covered(self.request, sizes, [(0, 0)])
-        file = _file(self.request, self.trial, contender, covered)
+        (covered,) = _covered(request, sizes, [(0, 0)])
+        file = _file(request, self.trial, contender, covered)
         self.trial.ledger.enter("verify")
         with suppress(VerifyError):
             _verify([_claim(file, self.trial, contender, 1)], 0)

@@ -115,8 +115,7 @@ class Fluid:
             for kind in self._dirty:
                 self._rate[kind] = self._limit[kind]
         self._dirty = {}
-        kinds, left, rate = self._kind, self._left, self._rate
-        return {flow: now_us + left[flow] / rate[kinds[flow]] for flow in changed}
+        return {flow: self.end_us(flow) for flow in changed}
 
     def _set_rates(self) -> list[tuple[int, float]]:
         """Have what may share a contended link with what has changed at its new rate; the kinds that had another, and that."""

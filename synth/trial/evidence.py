@@ -43,8 +43,8 @@ from synth.workers import Crew
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
-#: How often flows may get new rates in a simulation, all together (a quarter of a minute): where thousands share links, each that
-#: ends is news for all of them.
+#: How often flows may get new rates in a simulation, those of one path together (a quarter of a minute): where thousands share
+#: links, each that ends is news for all of them.
 _MOST_TOUCHED = 6_000_000
 #: Messages count as work once for every so many GPUs: the more there are, the more share links.
 _USUAL_RANKS = 8

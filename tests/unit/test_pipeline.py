@@ -229,7 +229,7 @@ def test_a_file_of_one_size_that_was_verified_ahead_is_not_verified_again(
     segments = trial.segments(1)
     verified: list[Algo] = []
     monkeypatch.setattr("synth.pipeline.verify_algo", lambda algo, *_, **__: verified.append(algo))
-    ahead = _Foreseen(job, trial)
+    ahead = _Foreseen(trial)
     ahead.verify(trial.contenders[segments[0].candidate])
     assert len(verified) == foreseen
     files = _files(job, trial, segments, ahead.files)
@@ -246,7 +246,7 @@ def test_a_wrong_file_says_so_where_it_is_the_answer(monkeypatch: pytest.MonkeyP
     trial.look_at(search.run())
     segments = trial.segments(1)
     monkeypatch.setattr("synth.pipeline.verify_algo", refuse)
-    ahead = _Foreseen(job, trial)
+    ahead = _Foreseen(trial)
     ahead.verify(trial.contenders[segments[0].candidate])
     with pytest.raises(VerifyError, match="wrong"):
         _files(job, trial, segments, ahead.files)
