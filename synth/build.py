@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from synth.boxes import Boxes
-from synth.candidates import LATENCY_BOUND_BYTES
+from synth.candidates.sizes import LATENCY_BOUND_BYTES
 from synth.collective import Collective, CollectiveName
 from synth.default_sketch import default_sketch
 from synth.errors import InputError

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from synth.candidates import CONNECTION_BOUND_BYTES, direct
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.transfers import direct
 from synth.plan import Plan
 
 #: What takes no longer than the limit, times this, is near enough to it if its schedule is as near as the other factor says.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from synth.baselines import BASELINES, Machine, schedule
-from synth.candidates import MAX_TRANSFERS, transfers_of, with_count
+from synth.candidates.transfers import MAX_TRANSFERS, transfers_of, with_count
 from synth.collective import Collective
 from synth.errors import NoAnswerError
 from synth.lowering.operations import MAX_COUNT

@@ -12,41 +12,20 @@ from synth.baselines import BASELINES, Machine
 from synth.bounds import Bound, bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
-from synth.candidates import (
-    CENTRAL,
-    CHAINED,
-    CONNECTION_BOUND_BYTES,
-    FEW_HOPS,
-    FINE,
-    HIERARCHIES,
-    JOINT,
-    LARGE_VIEW,
-    LATENCY_BOUND_BYTES,
-    RING,
-    Candidate,
-    anchors,
-    apart_candidates,
-    candidates,
-    chained_candidates,
-    direct,
-    few_long_messages,
-    finer_candidates,
-    finer_sums,
-    finest_pieces,
-    gated_candidates,
-    hierarchy_candidates,
-    interpreted_candidates,
-    is_crowded,
-    is_large,
-    is_uneven,
-    joint_candidates,
-    largest_candidates,
-    lean_candidates,
-    packed_candidates,
-    pieced_sums,
-    transfers_of,
-    worthwhile_counts,
-)
+from synth.candidates import Candidate
+from synth.candidates.apart import apart_candidates
+from synth.candidates.candidate import CENTRAL, CHAINED, FEW_HOPS, HIERARCHIES, JOINT, LARGE_VIEW, RING
+from synth.candidates.chained import chained_candidates
+from synth.candidates.cuts import worthwhile_counts
+from synth.candidates.finer import finer_candidates, finer_sums
+from synth.candidates.hierarchy import gated_candidates, hierarchy_candidates, packed_candidates
+from synth.candidates.joint import joint_candidates
+from synth.candidates.lean import few_long_messages, lean_candidates
+from synth.candidates.links import is_crowded, is_uneven
+from synth.candidates.pieces import finest_pieces, pieced_sums
+from synth.candidates.scheduled import candidates, interpreted_candidates, largest_candidates
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES, anchors
+from synth.candidates.transfers import FINE, direct, is_large, transfers_of
 from synth.chunks import chunk_counts, range_sizes
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError

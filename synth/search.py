@@ -14,20 +14,12 @@ import numpy as np
 
 from synth.baselines import BASELINES, RIVALS
 from synth.boxes import Boxes
-from synth.candidates import (
-    CHAINS,
-    CONNECTION_BOUND_BYTES,
-    HIERARCHIES,
-    JOINT,
-    LARGE_VIEW,
-    LARGEST_STARRED,
-    LATENCY_BOUND_BYTES,
-    STAR,
-    WAYS_OF_A_PLACE,
-    Candidate,
-    direct,
-    transfers_of,
-)
+from synth.candidates import Candidate
+from synth.candidates.candidate import CHAINS, HIERARCHIES, JOINT, LARGE_VIEW, STAR
+from synth.candidates.chained import WAYS_OF_A_PLACE
+from synth.candidates.hierarchy import LARGEST_STARRED
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
+from synth.candidates.transfers import direct, transfers_of
 from synth.chunks import divides
 from synth.constants import Constants
 from synth.errors import NoAnswerError

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from msccl_xml.model import Algo
 from synth.boxes import Boxes
-from synth.candidates import direct
+from synth.candidates.transfers import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule, causes

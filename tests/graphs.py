@@ -7,6 +7,7 @@ links, lower id first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -46,6 +47,13 @@ def ring(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology
     """GPU i is joined to GPU i+1, the last to the first (2 GPUs: one link)."""
     pairs = [(i, (i + 1) % count) for i in range(count if count > 2 else count - 1)]
     return from_pairs(f"ring{count}", count, pairs, GBps, alpha_us)
+
+
+def unequal_ring() -> Topology:
+    """16 GPUs, every second link between them twice as wide."""
+    equal = ring(16)
+    links = [replace(link, GBps=link.GBps * (1 + place // 2 % 2)) for place, link in enumerate(equal.links)]
+    return replace(equal, links=tuple(links))
 
 
 def line(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:

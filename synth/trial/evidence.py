@@ -17,7 +17,7 @@ import numpy as np
 
 from msccl_xml.model import Algo
 from synth.baselines import BASELINES, RIVALS
-from synth.candidates import LARGE_VIEW
+from synth.candidates.candidate import LARGE_VIEW
 from synth.chunks import divides
 from synth.collective import Collective, CollectiveName
 from synth.errors import EffortError, NoAnswerError

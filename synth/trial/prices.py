@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from synth.candidates import CONNECTION_BOUND_BYTES
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.choice import Segment, split_range
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence

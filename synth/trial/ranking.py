@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from synth.candidates import CONNECTION_BOUND_BYTES, FEW_HOPS, RING, direct
+from synth.candidates.candidate import FEW_HOPS, RING
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.transfers import direct
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
 from synth.trial.prices import SCHEDULE_SLACK, Prices

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from synth.candidates import CONNECTION_BOUND_BYTES, JOINT, LARGE_VIEW, MOST_READ_TRANSFERS
+from synth.candidates.candidate import JOINT, LARGE_VIEW
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.transfers import MOST_READ_TRANSFERS
 from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence

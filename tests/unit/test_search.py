@@ -9,7 +9,9 @@ import pytest
 
 from synth.baselines import BASELINES
 from synth.build import build_instance
-from synth.candidates import JOINT, LARGE_VIEW, MOST_READ_TRANSFERS, Candidate, transfers_of
+from synth.candidates import Candidate
+from synth.candidates.candidate import JOINT, LARGE_VIEW
+from synth.candidates.transfers import MOST_READ_TRANSFERS, transfers_of
 from synth.constants import Constants
 from synth.errors import InputError
 from synth.inputs.load import load_topology
@@ -187,7 +189,7 @@ def test_over_many_boxes_as_much_time_is_for_finer_cuts(
 def test_over_very_many_ranks_what_is_made_for_an_interpreter_is_tried_first_and_two_at_a_time(
     collective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("candidates", "plan"):
+    for module in ("candidates.hierarchy", "candidates.chained", "plan"):
         monkeypatch.setattr(f"synth.{module}.is_large", lambda collective: True)
     job = request(two_boxes(star(4, GBps=200.0), range(4)), collective, GB, objective="time")
     plan = Plan(job, find_paths(job.topology))

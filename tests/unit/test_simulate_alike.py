@@ -9,7 +9,8 @@ import pytest
 
 from msccl_xml.model import Algo
 from synth.baselines import BaselineOptions, build
-from synth.candidates import LARGE_VIEW, Candidate
+from synth.candidates import Candidate
+from synth.candidates.candidate import LARGE_VIEW
 from synth.collective import CollectiveName
 from synth.constants import Constants
 from synth.ir import Message

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from msccl_xml.model import Algo
-from synth.candidates import LARGE_VIEW, Candidate
+from synth.candidates import Candidate
+from synth.candidates.candidate import LARGE_VIEW
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.goal import Goal
