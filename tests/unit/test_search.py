@@ -109,7 +109,7 @@ def test_where_time_is_short_nothing_is_cut_finer_than_it_allows(
     collective: str, low: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But over equal boxes, where every rank keeps its share of an allreduce."""
-    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 200)
+    monkeypatch.setattr("synth.plan.in_time._TRANSFERS_A_SECOND", 200)
     job = request(two_boxes(full(4), range(4)), collective, low, 1024 * MB, objective="time", time_limit_s=2.0)
     plan = Plan(job, find_paths(job.topology))
     planned = [each for wave in plan.waves for each in wave]
@@ -123,7 +123,7 @@ def test_where_time_is_short_nothing_is_cut_finer_than_it_allows(
 
 
 def test_with_time_enough_or_a_count_asked_for_the_time_limit_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 2_000)
+    monkeypatch.setattr("synth.plan.in_time._TRANSFERS_A_SECOND", 2_000)
     job = request(star(8), "allreduce", 1024 * MB, objective="time", time_limit_s=30.0)
     paths = find_paths(job.topology)
     usual = Plan(job, paths)
@@ -137,7 +137,7 @@ def test_with_time_enough_or_a_count_asked_for_the_time_limit_cuts_nothing(monke
 
 
 def test_a_hurried_search_goes_on_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", 2)
+    monkeypatch.setattr("synth.plan.in_time._TRANSFERS_A_SECOND", 2)
     job = request(mesh(2, 4), "allreduce", GB, objective="time", time_limit_s=100.0)
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
     assert search.plan.is_hurried
@@ -179,7 +179,7 @@ def test_over_many_boxes_as_much_time_is_for_finer_cuts(
     topology = replicate(load_topology("pcie-2x2-nvlink"), boxes)
     job = request(topology, "allgather", GB, objective="time", time_limit_s=1.0)
     transfers = transfers_of(Plan(job, ()).collective(4))
-    monkeypatch.setattr("synth.plan._TRANSFERS_A_SECOND", transfers)
+    monkeypatch.setattr("synth.plan.in_time._TRANSFERS_A_SECOND", transfers)
     plan = Plan(job, find_paths(topology))
     boxed = [each.count for wave in plan.waves for each in wave if each.boxed]
     assert max(boxed) == 4 * finer
@@ -189,7 +189,7 @@ def test_over_many_boxes_as_much_time_is_for_finer_cuts(
 def test_over_very_many_ranks_what_is_made_for_an_interpreter_is_tried_first_and_two_at_a_time(
     collective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("candidates.hierarchy", "candidates.chained", "plan"):
+    for module in ("candidates.hierarchy", "candidates.chained", "plan.traits"):
         monkeypatch.setattr(f"synth.{module}.is_large", lambda collective: True)
     job = request(two_boxes(star(4, GBps=200.0), range(4)), collective, GB, objective="time")
     plan = Plan(job, find_paths(job.topology))

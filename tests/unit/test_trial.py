@@ -19,6 +19,7 @@ from synth.lowering import Drafts, LoweringOptions
 from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
+from synth.plan.by_schedule import BySchedule
 from synth.request import Progress, Request, Result
 from synth.rivals import Rivals
 from synth.search import Ledger, Search
@@ -359,7 +360,7 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
     _, finer = Plan(job, find_paths(job.topology)).waves
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
-    monkeypatch.setattr("synth.plan._FEW_RANKS", few)
+    monkeypatch.setattr("synth.plan.traits._FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
 
@@ -420,9 +421,9 @@ def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
     few ranks that all is soon made the first wave does not, unless it is at the limit.
     """
     finer = Candidate("trees", 128, GB, LARGE_VIEW)
-    monkeypatch.setattr(Plan, "finest_kept_up_with", (finer,))
+    monkeypatch.setattr(BySchedule, "finest_kept_up_with", (finer,))
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
-    monkeypatch.setattr("synth.plan._QUICK_RANKS", quick)
+    monkeypatch.setattr("synth.plan.traits._QUICK_RANKS", quick)
     tried, result = tried_in_waves(request(dgx1(), "reduce-scatter", GB, objective="schedule"))
     assert [count > 0 for count in tried] == [number < waves for number in range(4)]
     assert result.sizes[0].schedule_us <= 1.01 * result.sizes[0].bound_us
@@ -435,7 +436,7 @@ def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
 def test_where_schedules_decide_what_no_runtime_holds_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     job = request(two_boxes(full(4), range(1)), "allgather", GB, objective="schedule")
     beyond = [Candidate("hierarchy-ring", 512, GB)]
-    monkeypatch.setattr("synth.plan.gated_candidates", lambda *_: beyond)
+    monkeypatch.setattr("synth.plan.by_schedule.gated_candidates", lambda *_: beyond)
     result = synthesize(job)
     chosen = {(row.strategy, row.chunks) for row in result.tried if row.file is not None}
     assert chosen

@@ -1,0 +1,125 @@
+"""The waves where schedules decide, the finest cuts last; of a range, or where time is no matter, all in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+from synth.candidates import Candidate
+from synth.candidates.candidate import JOINT, LARGE_VIEW
+from synth.candidates.finer import finer_candidates
+from synth.candidates.hierarchy import gated_candidates
+from synth.candidates.links import is_crowded, is_uneven
+from synth.candidates.pieces import finest_pieces
+from synth.collective import CollectiveName
+from synth.plan.asked import FINER_JOINT, Asked
+from synth.plan.by_time import ByTime
+from synth.plan.in_time import in_time, waves_in_time
+from synth.plan.planned import Planned
+from synth.plan.traits import Traits
+
+#: Where schedules decide, an interpreter may make of the best what it will for buffers up to this: beyond, what it keeps up with is
+#: most often as good.
+_LARGEST_BY_SCHEDULE = 16 << 20
+
+
+@dataclass(frozen=True)
+class BySchedule:
+    """What is planned for a request, finer cuts last."""
+
+    planned: Planned
+
+    @property
+    def traits(self) -> Traits:
+        """What the machine is like."""
+        return self.planned.traits
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for, over the machine's paths."""
+        return self.planned.asked
+
+    @cached_property
+    def waves(self) -> list[list[Candidate]]:
+        """The waves if time did not matter. Where schedules decide the finest cuts come early, unless ranks are many, or so few that
+        it does not matter: what is made for an interpreter is often so near to the limit then that all else is not worth its time.
+        """
+        planned, finest = [*self.planned.candidates], [*self.finest_kept_up_with]
+        early = self.traits.is_soon_finest and not self.traits.is_quick
+        return [self._opening, *([finest, planned] if early else [planned, finest]), self._finer]
+
+    @property
+    def _is_refined(self) -> bool:
+        """Whether an answer that is near enough to the limit ends the search, and else finer ones are looked for: one size alone is
+        asked for, by schedule.
+        """
+        request = self.asked.request
+        alone = request.single_size and not request.by_time and not request.thorough
+        return alone and not self.traits.has_very_many_ranks
+
+    @cached_property
+    def _opening(self) -> list[Candidate]:
+        """The first wave where schedules decide."""
+        return self._over_gates() or self._interpreted()
+
+    @property
+    def opens_interpreted(self) -> bool:
+        """Whether schedules of large buffers decide, and what is made for an interpreter is tried first."""
+        return self.asked.request.max_bytes > _LARGEST_BY_SCHEDULE and bool(self._opening)
+
+    def _over_gates(self) -> list[Candidate]:
+        """What is tried first where schedules decide, over equal boxes in which many GPUs share a NIC: what is made for one of these
+        is as good as what is made for all ranks, since the NICs are what limits, and found in a fraction of the time. Not where ways
+        inside meet in PCIe, or some are wider than others that cross several links: more than the NICs limits there.
+        """
+        traits = self.traits
+        if not any(each.boxed for each in self.planned.candidates) or traits.has_nics or not self._is_refined:
+            return []
+        if (is_uneven(traits.within) and not traits.is_direct_within) or is_crowded(traits.within):
+            return []
+        size = self.asked.request.max_bytes
+        counts = self.asked.counts(size)
+        gated = gated_candidates(self.asked.instance(counts[0], size), self.asked.request.strategy, counts, size)
+        if size > _LARGEST_BY_SCHEDULE:
+            gated += [replace(each, view=LARGE_VIEW) for each in gated]
+        return gated
+
+    def _interpreted(self) -> list[Candidate]:
+        """What is tried first where schedules decide, of one large buffer: what is made for an interpreter. Most often its messages
+        are as near to the limit, and an interpreter keeps up with them.
+        """
+        if not self._is_refined or self.asked.request.max_bytes <= _LARGEST_BY_SCHEDULE:
+            return []
+        by_time = ByTime(Planned.of(replace(self.asked.request, objective="time"), self.asked.paths))
+        return list(waves_in_time(by_time.traits, by_time.waves)[0])
+
+    @cached_property
+    def finest_kept_up_with(self) -> tuple[Candidate, ...]:
+        """Of the finest cuts for a large buffer where schedules decide, what an interpreter keeps up with: rounds, and what is made
+        for one box.
+        """
+        kept = (each for each in self._finer if each.in_rounds or each.boxed)
+        return tuple(map(partial(in_time, self.traits), kept)) if self.opens_interpreted else ()
+
+    @cached_property
+    def _finer(self) -> list[Candidate]:
+        """The last wave where schedules decide."""
+        if not self._is_refined:
+            return []
+        asked, request = self.asked, self.asked.request
+        size, boxes = request.max_bytes, self.traits.boxes
+        joint = any(each.strategy == JOINT for each in self.planned.candidates)
+        twice = request.collective is CollectiveName.ALLREDUCE
+        counts = asked.counts(size, FINER_JOINT if twice else 1)
+        instance = asked.instance(counts[0], size)
+        finer = finer_candidates(
+            instance,
+            request.strategy,
+            counts,
+            size,
+            boxes=boxes is not None,
+            joint=joint,
+            latency_counts=asked.latency_counts(size),
+        )
+        pieces = [] if boxes else finest_pieces(instance, request.strategy, asked.counts(size, 2), size)
+        return [*finer, *pieces, *self.planned.at_size.central.candidates(finer, instance, counts, size)]

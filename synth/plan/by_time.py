@@ -1,0 +1,142 @@
+"""The waves of one size where times decide: what seldom fails there comes first, since an answer near enough ends the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from synth.baselines import BASELINES
+from synth.candidates import Candidate
+from synth.candidates.candidate import FEW_HOPS, JOINT, RING
+from synth.candidates.finer import finer_sums
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.transfers import FINE, direct
+from synth.collective import CollectiveName
+from synth.plan.asked import Asked
+from synth.plan.in_time import in_time
+from synth.plan.planned import Planned
+from synth.plan.traits import Traits
+
+#: Candidates of the first wave, besides others' algorithms, which take next to no time.
+_FIRST = 2
+#: Sums are cut so many times finer where what their first and their last chunk wait for is what counts.
+_FINER_SUMS = 2
+#: Sums in pieces over equal boxes come first unless rounds of a share are as fine as this.
+_NEARLY_FINE = 2
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """What is planned for a request, the likeliest to be the best first."""
+
+    planned: Planned
+
+    @property
+    def traits(self) -> Traits:
+        """What the machine is like."""
+        return self.planned.traits
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for, over the machine's paths."""
+        return self.planned.asked
+
+    @cached_property
+    def waves(self) -> list[list[Candidate]]:
+        """The waves if time did not matter."""
+        planned = self.planned.candidates
+        known = [each for each in planned if each.strategy in BASELINES]
+        made = [each for each in planned if each.strategy not in BASELINES]
+        if not any(each.boxed and each.in_rounds for each in made):
+            made.sort(key=lambda each: each.strategy != JOINT)
+            return [*self._over_all(known, made), made]
+        over_boxes = self._over_many if self.traits.has_very_many_ranks else self._over_boxes
+        return [*over_boxes(known, made), made]
+
+    def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
+        """The first waves elsewhere: others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees
+        over paths that keep apart, which come first if these share no link after all.
+        """
+        large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
+        apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+        over_all = [each for each in made if not (each.boxed or each.apart)]
+        paced = [each for each in over_all if each.in_rounds]
+        boxed = [each for each in made if each.boxed]
+        # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
+        whole = not boxed or not direct(self.asked.collective(1))
+        listed = [each for each in over_all if whole and not each.in_rounds]
+        if large:
+            # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
+            listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
+        chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+        # What takes longest is begun first: where time is short there is more than others' algorithms then. Not so free roots
+        # of small buffers: several others are made in their time.
+        opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
+        longest = [each for each in opening[:1] if large or each.strategy != JOINT]
+        waves = [chained or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
+        if apart and self.traits.keeps_apart:
+            # No message waits for a link there, so that rounds do what they say.
+            waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
+        return waves
+
+    def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
+        """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the
+        whole do not keep boxes busy in rounds), beside it what is copied, or a list; then finer rounds; of many ranks what passes
+        few boxes and the finest rounds of copies; then others' algorithms and lists.
+        """
+        fine = FINE * self.asked.request.topology.num_ranks
+        finer, combining = self.finer_cuts, self.asked.collective(1).combining
+        rounds = [each for each in made if each.in_rounds and in_time(self.traits, each) not in finer]
+        paced = [each for each in rounds if each.boxed or self.asked.collective(each.count).chunks >= fine]
+        few_hops = [each for each in made if each.strategy == FEW_HOPS and each.view is not None]
+        if few_hops and not any(each.pieces for each in paced) and not combining:
+            few_hops = [*[each for each in paced if each.strategy == RING][1:], *few_hops]
+        paced = sorted((each for each in paced if each not in few_hops), key=lambda each: each.pieces is not None)
+        boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
+        copied = [] if combining else [each for each in made if not each.boxed and each.view is None][:1]
+        beside = boxed[:1] if len(paced) < _FIRST else copied
+        if finer and combining:
+            beside = []
+        return [[*paced, *beside], [*finer], few_hops, [*known, *boxed, *copied]]
+
+    def _over_many(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
+        """The first waves over equal boxes of very many ranks: the likeliest two of what is made for an interpreter, and the rest of
+        that with others' algorithms; what is made for links alone is often far behind.
+        """
+        kept_up_with = [each for each in made if each.boxed and each.view is not None]
+        return [kept_up_with[:2], [*known, *kept_up_with[2:]]]
+
+    @cached_property
+    def finer_cuts(self) -> tuple[Candidate, ...]:
+        """What is cut finer than the first wave, of one large buffer, and tried next unless a schedule is near to the limit."""
+        if not self.asked.ends:
+            return ()
+        return self._finer_over_boxes() if self.traits.boxes is not None else self._finer_sums()
+
+    def _finer_sums(self) -> tuple[Candidate, ...]:
+        """An allreduce of few ranks whose ways meet in finer trees. Not of free roots, which have finer cuts of their own, nor where
+        nothing waits for a link on paths that keep apart, in rounds that come first.
+        """
+        request, planned = self.asked.request, self.planned.candidates
+        shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
+        if not shared or not self.traits.is_quick or any(each.strategy == JOINT for each in planned):
+            return ()
+        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, _FINER_SUMS)
+        finer = finer_sums(instance, counts, planned)
+        kept_apart = self.traits.apart and self.traits.keeps_apart
+        return tuple(map(partial(in_time, self.traits), finer)) if not kept_apart else ()
+
+    def _finer_over_boxes(self) -> tuple[Candidate, ...]:
+        """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then
+        the cut is what keeps a schedule from it. And of sums pieces, where rounds are fine themselves.
+        """
+        asked, size = self.asked, self.asked.request.max_bytes
+        paced = [each for each in self.planned.candidates if each.boxed and each.in_rounds]
+        counts = asked.counts(size)
+        usual = self.planned.at_size.over_boxes(asked.instance(counts[0], size), counts, size) if paced else []
+        ranks = asked.request.topology.num_ranks
+        fine = any(
+            asked.collective(each.count).chunks * _NEARLY_FINE >= FINE * ranks for each in paced if not each.pieces
+        )
+        later = [each for each in paced if each.pieces and fine and asked.collective(1).combining]
+        return tuple(in_time(self.traits, each) for each in paced if each not in usual or each in later)

@@ -1,0 +1,169 @@
+"""What the machine is like for what is asked: its boxes and NICs, how many ranks it has, and where their ways meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from synth.bounds import bound_of
+from synth.boxes import Boxes
+from synth.candidates.candidate import HIERARCHIES
+from synth.candidates.links import is_crowded, is_uneven
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.transfers import is_large
+from synth.collective import SHARED, Collective, CollectiveName
+from synth.errors import NoAnswerError
+from synth.paths import Path, meeting
+from synth.plan.asked import Asked
+from synth.reductions.fold import fold
+from synth.request import Request
+from synth.routing.apart import PathsApart
+from synth.routing.hierarchy import HierarchyRouting
+from synth.topology import DeviceKind
+
+#: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
+#: and get worse.
+MOST_PACKED_RANKS = 32
+#: Ranks whose finest cuts are made in seconds; those whose candidates are all made in a second.
+_FEW_RANKS = 16
+_QUICK_RANKS = 8
+#: Where more GPUs share a NIC, all ways to other boxes meet there.
+_FEW_ON_A_NIC = 2
+#: Paths up to which those that keep apart are looked for, as it takes seconds beyond, and the most of them that are few.
+_MOST_KEPT_APART = 256
+_FEWER = 0.8
+#: Weighted roots are tried where the limit without them is above the limit with them by this factor.
+_ROOTS_MATTER = 1.003
+#: By collective whether the halves that it is made of are summed.
+_SUMMED = {
+    CollectiveName.ALLGATHER: (False,),
+    CollectiveName.REDUCE_SCATTER: (True,),
+    CollectiveName.ALLREDUCE: (True, False),
+}
+#: What loads links by no more than this, times the limit, loads them as little as can be.
+_AS_LITTLE = 1.003
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The machine as one request finds it."""
+
+    asked: Asked
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.asked.request
+
+    @cached_property
+    def has_very_many_ranks(self) -> bool:
+        """Whether even the coarsest cut is more than most candidates may have (`is_large`)."""
+        return is_large(self.asked.collective(1))
+
+    @property
+    def is_soon_finest(self) -> bool:
+        """Whether ranks are so few that their finest cuts are made in seconds."""
+        return self.request.topology.num_ranks <= _FEW_RANKS
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether ranks are so few that all candidates are soon made."""
+        return self.request.topology.num_ranks <= _QUICK_RANKS
+
+    @cached_property
+    def has_nics(self) -> bool:
+        """Whether hardly any GPUs share a NIC."""
+        topology = self.request.topology
+        nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
+        return topology.num_ranks <= nics * _FEW_ON_A_NIC
+
+    @cached_property
+    def boxes(self) -> Boxes | None:
+        """The machine's boxes where it is a cluster of equal ones."""
+        patterns = dict.fromkeys(HIERARCHIES.values())
+        asked = self.asked
+        found = (asked.builder.boxed(asked.collective(1), asked.sizes[-1], pattern) for pattern in patterns)
+        return next((boxes for _, boxes in filter(None, found)), None)
+
+    @cached_property
+    def within(self) -> list[Path]:
+        """The paths inside equal boxes that large buffers have; none where there are no such boxes."""
+        if self.boxes is None:
+            return []
+        box_of = self.boxes.box_of
+        paths = self.asked.instance(self.request.topology.num_ranks, self.request.max_bytes).paths
+        return [path for path in paths if box_of[path.src] == box_of[path.dst]]
+
+    @property
+    def is_direct_within(self) -> bool:
+        """Whether every path inside equal boxes is one link."""
+        return all(len(path.links) == 1 for path in self.within)
+
+    @cached_property
+    def is_packed_over_boxes(self) -> bool:
+        """Whether what is made for one of equal boxes, of GPUs that have NICs of their own and equal ways to each other, loads links
+        as little as anything can: packings of all ranks gain nothing then, and take long.
+        """
+        ranks, size = self.request.topology.num_ranks, self.request.max_bytes
+        found = self.asked.builder.boxed(Collective(CollectiveName.ALLGATHER, ranks, ranks), size, "ring")
+        folded = found and fold(*found)
+        halves = _SUMMED.get(self.request.collective)
+        if not found or not folded or not halves or not self.has_nics or is_uneven(self.within):
+            return False
+        routing, one = HierarchyRouting(), folded.instance
+        try:
+            loads = [routing.load_us(one.reversed() if summed else one, found[1]) for summed in halves]
+        except NoAnswerError:
+            return False
+        return sum(loads) <= self.asked.bound.us_per_byte * size * _AS_LITTLE
+
+    def is_held_up_inside(self, size: int) -> bool:
+        """Whether what limits one large buffer are direct links of unequal width inside the machine's equal boxes: then packings of
+        all ranks are better than one box's, as far as they are made in seconds.
+        """
+        boxes, topology = self.boxes, self.request.topology
+        one_large = self.asked.ends and size > CONNECTION_BOUND_BYTES
+        if boxes is None or not one_large or topology.num_ranks > MOST_PACKED_RANKS:
+            return False
+        if not (is_uneven(self.within) and self.is_direct_within):
+            return False
+        copied = Collective(CollectiveName.ALLGATHER, topology.num_ranks, topology.num_ranks)
+        cut = bound_of(topology, copied, self.asked.paths, small=False).cut
+        here = Counter(boxes.box_of[rank] for rank, gpu in enumerate(topology.gpus) if cut and gpu.id in cut.gpus)
+        return any(ranks < boxes.size for ranks in here.values())
+
+    @property
+    def roots_matter(self) -> bool:
+        """Whether an allreduce could be faster than one half and then the other, which reduce an equal share at every rank that
+        takes part: so it is where others may reduce, too.
+        """
+        if self.request.group is not None:
+            return True
+        names = CollectiveName.REDUCE_SCATTER, CollectiveName.ALLGATHER
+        topology, paths, ranks = self.request.topology, self.asked.paths, self.request.topology.num_ranks
+        halves = [bound_of(topology, Collective(name, ranks, ranks), paths, small=False) for name in names]
+        return sum(half.us_per_byte for half in halves) > self.asked.bound.us_per_byte * _ROOTS_MATTER
+
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """The paths that keep apart, by index: where those of several ranks meet, few in all, all ranks take part, and a good deal
+        fewer are enough; none elsewhere, nor over boxes with NICs enough, whose ways are their GPUs' own.
+        """
+        ranks = self.request.topology.num_ranks
+        whole = self.asked.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
+        alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
+        if alone or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
+            return frozenset()
+        few = _FEWER * len(whole.paths)
+        if len(whole.paths) - len(meeting(whole.paths)) > few:
+            return frozenset()  # what meets no other is kept
+        found = PathsApart()(whole)
+        return found if len(found) <= few else frozenset()
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether no two of the paths that keep apart share a link after all."""
+        paths = self.asked.instance(1, self.request.max_bytes).paths
+        links = [link for path in self.apart for link in paths[path].links]
+        return len(set(links)) == len(links)
