@@ -40,7 +40,7 @@ from synth.routing.across import AcrossRouting
 from synth.routing.central import added_up_at
 from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT
-from synth.scheduling import MilpScheduling, Scheduling
+from synth.scheduling import Justification, MilpScheduling, Scheduling
 from synth.solve import Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, over_few_ways, strategy
 from synth.timing import Replay, check_schedule, messages_of, retime
@@ -295,7 +295,12 @@ class Search:
         """The stages after routing, with the solver that was asked for."""
         limits = SolveOptions(solver=self.request.solver, node_limit=200, seed=self.request.seed)  # type: ignore[arg-type]
         exact = MilpScheduling(solve=limits, max_binaries=80)
-        return Stages(scheduling=Scheduling(exact=exact), watch=self.ledger.enter)
+        return Stages(scheduling=Scheduling(self._justification, exact=exact), watch=self.ledger.enter)
+
+    @property
+    def _justification(self) -> Justification | None:
+        """Only where schedules decide: elsewhere lists stay in the order that an interpreter is to carry them out in."""
+        return None if self.request.by_time else Justification()
 
     @cached_property
     def _quick_stages(self) -> Stages:
@@ -305,7 +310,7 @@ class Search:
         return self._quick(ordering, ordering)
 
     def _quick(self, ordering: Ordering, reordering: Ordering) -> Stages:
-        never = Scheduling(exact=MilpScheduling(max_binaries=0))
+        never = Scheduling(self._justification, exact=MilpScheduling(max_binaries=0))
         return Stages(ordering=ordering, reordering=reordering, scheduling=never, watch=self.ledger.enter)
 
     @cached_property

@@ -14,8 +14,7 @@ from synth.boxes import Boxes
 from synth.candidates.transfers import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
-from synth.ir import Routing, Schedule, causes
-from synth.list_scheduler import Work, list_schedule
+from synth.ir import Routing, Schedule
 from synth.lowering import Drafts, LoweringOptions, lower
 from synth.ordering import Ordering, in_pieces
 from synth.reductions.compose import compose_routings, compose_schedules
@@ -23,8 +22,8 @@ from synth.reductions.fold import merged
 from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
-from synth.scheduling import Scheduling
-from synth.timing import check_routing, check_schedule, messages_of, retime
+from synth.scheduling import Justification, Scheduling
+from synth.timing import check_routing, check_schedule
 
 #: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
 _LEAST_PART_BYTES = 128
@@ -142,6 +141,8 @@ class Stages:
     reordering: Ordering = field(default_factory=lambda: Ordering(keys=("longest-path-to-go", "in-turns")))
     """Tried on reversed and composed routings, which come with the order of what they are made of."""
     scheduling: Scheduling = field(default_factory=Scheduling)
+    exact: Justification = field(default_factory=Justification)
+    """What makes an exact schedule of rounds."""
     watch: Callable[[str], None] = lambda stage: None
     checks: Checks = field(default_factory=Checks)
 
@@ -216,15 +217,9 @@ class Stages:
     def _paced(
         self, instance: Instance, routed: Routed, routing: Routing, rounds: Callable[[], tuple[Schedule, int]]
     ) -> Solution:
-        """A routing ordered in `rounds`; the exact schedule prefers what comes in an earlier one, or keeps to their order on every
-        link if that takes less.
-        """
+        """A routing ordered in `rounds`; the exact schedule is made of their order."""
         paced, count = rounds()
-        messages = messages_of(paced)
-        waits = causes(instance, messages)
-        listed = list_schedule(instance, Work.waiting(messages, waits), range(len(messages)))
-        assert listed is not None
-        exact = min(listed, retime(instance, messages, waits), key=lambda schedule: schedule.makespan_us)
+        exact = self.exact.in_order(instance, paced)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)

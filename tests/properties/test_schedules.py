@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from synth.collective import CollectiveName
 from synth.instance import Instance
-from synth.ir import Routing
+from synth.ir import Routing, Schedule, causes
 from synth.list_scheduler import Rule, Work, list_schedule
 from synth.ordering import SORT_KEYS, Ordering
 from synth.ordering.orderer import RULES
 from synth.reductions.compose import compose_routings, compose_schedules
 from synth.reductions.reverse import reverse_routing, reverse_schedule
-from synth.scheduling.contiguity import Contiguity
+from synth.scheduling import Contiguity, Justification
 from synth.timing import TOLERANCE_US, busiest_link_us, check_routing, check_schedule, messages_of, retime
 from synth.topology import Topology
 from tests.graphs import full, instance_of, line, mesh, ring, star, two_boxes
@@ -76,6 +76,32 @@ def test_contiguity_keeps_the_routing_and_is_never_later(instance: Instance, see
     assert grouped.makespan_us <= schedule.makespan_us + TOLERANCE_US
     assert len(grouped.sends) <= len(schedule.sends)
     assert max(len(send.chunks) for send in grouped.sends) <= most
+
+
+@settings(max_examples=30)
+@given(instance=instances((*PLAIN, *SHARED)), seed=st.integers(0, 99), most=st.integers(1, 3))
+def test_justification_keeps_the_messages_and_is_never_later(instance: Instance, seed: int, most: int) -> None:
+    schedule = random_schedule(instance, random.Random(seed), most_together=most)
+    justified = Justification()(instance, schedule)
+    check_schedule(instance, justified, Routing(schedule.transfers()))
+    assert sorted(messages_of(justified)) == sorted(messages_of(schedule))
+    assert justified.makespan_us <= schedule.makespan_us
+    assert retime(instance, messages_of(justified)).makespan_us <= justified.makespan_us + TOLERANCE_US
+
+
+@settings(max_examples=20)
+@given(instance=instances((*PLAIN, *SHARED)), seed=st.integers(0, 99))
+def test_any_causal_order_is_justified_into_a_schedule(instance: Instance, seed: int) -> None:
+    exact = random_schedule(instance, random.Random(seed), most_together=2)
+    # As soon as what they wait for allows, whatever else is on their links.
+    alone = dict.fromkeys(range(len(exact.sends)), 0.0)
+    for place, before in enumerate(causes(instance, exact.sends)):
+        alone[place] = max(
+            (alone[other] + exact.sends[other].arrive_us - exact.sends[other].start_us for other in before), default=0.0
+        )
+    order = Schedule(tuple(send._replace(start_us=alone[place]) for place, send in enumerate(exact.sends)))
+    justified = Justification().in_order(instance, order)
+    check_schedule(instance, justified, Routing(exact.transfers()))
 
 
 @settings(max_examples=12)

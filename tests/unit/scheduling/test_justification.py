@@ -1,0 +1,81 @@
+"""Justification on schedules whose slack is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from synth.ir import Message, Routing, Schedule
+from synth.scheduling import Justification
+from synth.scheduling.justification import _deciding_links
+from synth.timing import check_schedule, messages_of, retime
+from tests.graphs import instance_of, line, ring, star, two_boxes
+from tests.schedules import direct_schedule, tree_schedule
+
+
+def test_what_has_a_long_way_to_go_overtakes_what_has_not() -> None:
+    # A line 0-1-2 of allgather: rank 1 gets to rank 2 both its own chunk and that of rank 0, which has a hop more.
+    instance = instance_of(line(3), "allgather", 4, 1e6)
+    over = {(path.src, path.dst): path.index for path in instance.paths}
+    hop_us = instance.paths[0].latency_us(instance.chunk_bytes)
+    ends = [Message((chunk,), over[0, 1]) for chunk in range(4)] + [
+        Message((chunk,), over[2, 1]) for chunk in range(8, 12)
+    ]
+    middle = [Message((chunk,), over[1, dst]) for dst in (0, 2) for chunk in range(4, 8)]
+    onward = [Message((chunk,), over[1, 2]) for chunk in range(4)] + [
+        Message((chunk,), over[1, 0]) for chunk in range(8, 12)
+    ]
+    # The middle's own chunks wait until all else is over.
+    late = retime(instance, [*ends, *onward, *middle])
+    justified = Justification()(instance, late)
+    check_schedule(instance, justified, Routing(late.transfers()))
+    busy_us = max(instance.paths[0].busy_us(instance.chunk_bytes))
+    assert late.makespan_us == pytest.approx(2 * hop_us + 7 * busy_us)
+    # At best every link is busy from the start; a link may wait an alpha for what comes over another.
+    best_us = hop_us + 7 * busy_us
+    assert best_us - 1e-6 <= justified.makespan_us <= best_us + instance.paths[0].alpha_us + 1e-6
+
+
+def test_what_ends_with_its_busiest_link_stays_as_it_is() -> None:
+    instance = instance_of(line(2), "allgather", 4, 1e9)
+    schedule = direct_schedule(instance)
+    assert Justification()(instance, schedule) is schedule
+
+
+def test_sums_that_take_time_are_timed_with_it() -> None:
+    instance = replace(instance_of(ring(4), "reduce-scatter", 2, 1e6), reduce_us_per_byte=1e-3)
+    slow = tree_schedule(instance)
+    justified = Justification()(instance, slow)
+    assert justified.makespan_us <= slow.makespan_us
+    again = retime(instance, messages_of(justified))
+    assert again.makespan_us == pytest.approx(justified.makespan_us)
+
+
+def test_messages_that_overlap_become_a_schedule() -> None:
+    instance = instance_of(star(4), "alltoall", 2, 1e6)
+    schedule = direct_schedule(instance)
+    at_once = Schedule(tuple(send._replace(start_us=0.0, arrive_us=1.0) for send in schedule.sends))
+    exact = Justification().in_order(instance, at_once)
+    check_schedule(instance, exact, Routing(schedule.transfers()))
+
+
+def test_links_that_others_cover_do_not_decide() -> None:
+    # Every path of a star crosses two GPUs' ports, which others' paths cross, too.
+    ports = instance_of(star(3), "allgather")
+    assert _deciding_links(ports.paths) == {link for path in ports.paths for link in path.links}
+    # Between two GPUs the same messages cross all links of the way: one of them decides.
+    boxes = instance_of(two_boxes(line(2), (0, 1)), "allgather")
+    across = [path for path in boxes.paths if len(path.links) > 1]
+    assert across
+    assert all(len(_deciding_links([path]).intersection(path.links)) == 1 for path in across)
+
+
+def test_the_slowest_of_links_that_the_same_messages_cross_decides() -> None:
+    topology = two_boxes(line(2), (0,), GBps=4.0)
+    links = [replace(link, GBps=1.0) if link.dst == "network" else link for link in topology.links]
+    path = next(
+        path for path in instance_of(replace(topology, links=tuple(links)), "allgather").paths if len(path.links) > 1
+    )
+    (decides,) = _deciding_links([path])
+    assert links[decides].dst == "network"
