@@ -15,6 +15,7 @@ from synth.candidates.transfers import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
+from synth.list_scheduler import Work, list_schedule
 from synth.lowering import Drafts, LoweringOptions, lower
 from synth.ordering import Ordering, in_pieces
 from synth.reductions.compose import compose_routings, compose_schedules
@@ -23,8 +24,10 @@ from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
 from synth.scheduling import Justification, Scheduling
-from synth.timing import check_routing, check_schedule
+from synth.timing import busiest_link_us, check_routing, check_schedule, messages_of
 
+#: A schedule that takes no longer than its busiest link is busy, times this, leaves it hardly idle.
+_HARDLY_IDLE = 1.02
 #: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
 _LEAST_PART_BYTES = 128
 
@@ -141,7 +144,7 @@ class Stages:
     reordering: Ordering = field(default_factory=lambda: Ordering(keys=("longest-path-to-go", "in-turns")))
     """Tried on reversed and composed routings, which come with the order of what they are made of."""
     scheduling: Scheduling = field(default_factory=Scheduling)
-    exact: Justification = field(default_factory=Justification)
+    justification: Justification = field(default_factory=Justification)
     """What makes an exact schedule of rounds."""
     watch: Callable[[str], None] = lambda stage: None
     checks: Checks = field(default_factory=Checks)
@@ -217,12 +220,22 @@ class Stages:
     def _paced(
         self, instance: Instance, routed: Routed, routing: Routing, rounds: Callable[[], tuple[Schedule, int]]
     ) -> Solution:
-        """A routing ordered in `rounds`; the exact schedule is made of their order."""
+        """A routing ordered in `rounds`, of whose order the exact schedule is made."""
         paced, count = rounds()
-        exact = self.exact.in_order(instance, paced)
+        exact = self._exact(instance, paced)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)
+
+    def _exact(self, instance: Instance, paced: Schedule) -> Schedule:
+        """The exact schedule of messages in the order of their rounds, and where links are idle, too, of what is ready first."""
+        exact = self.justification.in_order(instance, paced)
+        if exact.makespan_us <= busiest_link_us(instance, exact.transfers()) * _HARDLY_IDLE:
+            return exact
+        messages = messages_of(exact)
+        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        assert listed is not None
+        return min(exact, self.justification(instance, listed), key=lambda schedule: schedule.makespan_us)
 
     def _whole(self, instance: Instance, strategy: Strategy) -> tuple[Routed, Routing]:
         """What the strategy found in broadcast form, and the routing that comes of it."""
