@@ -41,6 +41,8 @@ _FAR_IN_ROUNDS = 1.25
 #: What is estimated at more, times what is near enough by itself, does not turn out to be so near in rounds over equal boxes (seen:
 #: 1.016).
 _NOT_CLOSE = 1.02
+#: What is estimated at more, times the limit, gains by finer cuts where these are left: exact schedules do not say so any more.
+_FINE = 1.02
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Goal:
     def may_be_close(self, size: int, estimate_us: float) -> bool:
         """Whether what comes in rounds over equal boxes may, with such an estimate, be near enough to the limit by itself."""
         return self.is_close(size, estimate_us / _NOT_CLOSE)
+
+    def may_be_fine(self, size: int, estimate_us: float) -> bool:
+        """Whether what is estimated so leaves finer cuts hardly anything to gain."""
+        return estimate_us <= self._limit_us(size) * _FINE
 
     def is_near(self, size: int, time_us: float) -> bool:
         """Whether a large buffer takes as little as can be had without several times the work."""

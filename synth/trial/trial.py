@@ -121,13 +121,12 @@ class Trial(Evidence):
 
     @property
     def _may_end_so(self) -> bool:
-        """Whether finer cuts that were not tried may not be worth their time: schedules are near to the limit where finer ones may
-        be; where these come in pieces, estimates allow that an answer is near by time, or so much time is gone that there has to be
-        an answer before them.
+        """Whether finer cuts that were not tried may not be worth their time: schedules and estimates are near to the limit where
+        finer ones may be; where these come in pieces, estimates allow that an answer is near by time, or so much time is gone that
+        there has to be an answer before them.
         """
         if not self._are_pieces_left:
-            near = all(self._goal.is_scheduled(size, self.best_us[size]) for size in self.sizes)
-            return near or not self._is_finer_left
+            return not self._is_finer_left or all(map(self._may_be_fine, self.sizes))
         alike = any(self.alike(position) > 1 for position in range(len(self.scored)))
         if self._left_s() < self.request.time_limit_s * (_EARLY_ENOUGH_ALIKE if alike else _EARLY_ENOUGH):
             return True
@@ -135,6 +134,11 @@ class Trial(Evidence):
             any(self._goal.may_be_close(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
             for size in self.sizes
         )
+
+    def _may_be_fine(self, size: int) -> bool:
+        """Whether the best schedule of a size is near to the limit, and an estimate, too."""
+        estimated = (self._goal.may_be_fine(size, entry.times_us.get(size, math.inf)) for entry in self.scored)
+        return self._goal.is_scheduled(size, self.best_us[size]) and any(estimated)
 
     @property
     def _are_pieces_left(self) -> bool:

@@ -595,6 +595,23 @@ def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_sc
     assert trial.closed
 
 
+@pytest.mark.parametrize(
+    ("schedule", "estimate", "simulated"), [(1.005, 1.015, True), (1.005, 1.025, False), (1.015, 1.015, False)]
+)
+def test_over_boxes_finer_cuts_come_before_what_neither_schedule_nor_estimate_says_is_near(
+    schedule: float, estimate: float, simulated: bool
+) -> None:
+    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    scored = next(search.waves())
+    bound_us = search.plan.bound.time_us(GB)
+    said = [
+        replace(entry, schedules_us={GB: schedule * bound_us}, times_us={GB: estimate * bound_us}) for entry in scored
+    ]
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.look_at(said, more=True)
+    assert trial.has_answers == simulated
+
+
 @pytest.mark.parametrize(("closed", "ends"), [(1.06, True), (1.0, False)])
 def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     closed: float, ends: bool, monkeypatch: pytest.MonkeyPatch
