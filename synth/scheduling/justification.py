@@ -26,8 +26,8 @@ _SAME_MOMENT_US = 1e-9
 
 @dataclass(frozen=True)
 class Justification:
-    """There and back up to `rounds` times, while that gains more than the share `gain` of what the busiest link leaves to gain;
-    not at all where a schedule takes no longer than that link is busy, times `busy`.
+    """There and back up to `rounds` times, while that gains more than the share `gain` of what the busiest link leaves to gain, and
+    not any more where a schedule takes no longer than that link is busy, times `busy`.
     """
 
     rounds: int = 8
@@ -63,7 +63,7 @@ class Justification:
             gained_us = best_us - reached_us
             if not best or gained_us > 0:
                 best = starts_us
-            if gained_us <= self.gain * (reached_us - least_us):
+            if gained_us <= self.gain * (reached_us - least_us) or reached_us <= least_us * self.busy:
                 break
             best_us = reached_us
         return messages.at(best)
