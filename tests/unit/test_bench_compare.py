@@ -21,12 +21,13 @@ from synth.errors import InputError
 from synth.ordering.keys import SORT_KEYS
 from tests.benches import HERE, NEXT, cost, record, run, suite
 
-#: An allreduce whose schedule depends on the order of transfers, at a size at which it is solved at once.
+#: An allgather whose schedule depends on the order of transfers, justified as it is, at a size at which it is solved at once.
 ORDERED = """
 name = "ordered"
 sizes = ["64KB"]
-topologies = ["line4"]
-strategies = ["greedy"]
+topologies = ["dgx1"]
+collectives = ["allgather"]
+strategies = ["trees"]
 baselines = []
 """
 
@@ -221,7 +222,7 @@ def test_a_worse_ordering_key_is_caught(history: str, monkeypatch: pytest.Monkey
         monkeypatch.setitem(SORT_KEYS, name, lambda facts: (facts.to_go_us, -facts.chunk))  # type: ignore[index]
     found = next_run(history)
     assert [change.subject for change in found.regressions if change.what == "schedule"] == [
-        "line4/allreduce/64KB/greedy/0"
+        "dgx1/allgather/64KB/trees/0"
     ]
 
 

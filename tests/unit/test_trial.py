@@ -20,6 +20,7 @@ from synth.paths import find_paths
 from synth.pipeline import synthesize
 from synth.plan import Plan
 from synth.plan.by_schedule import BySchedule
+from synth.plan.traits import Traits
 from synth.request import Progress, Request, Result
 from synth.rivals import Rivals
 from synth.search import Ledger, Search
@@ -469,7 +470,7 @@ def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
 
 
 def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plan, "_is_packed_over_boxes", False)
+    monkeypatch.setattr(Traits, "is_packed_over_boxes", False)
     trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
     kinds = {
         (trial.entry(contender).candidate.boxed, trial.entry(contender).candidate.view is None)
@@ -562,7 +563,7 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synth.trial.ranking._AS_FEW_ROUNDS", as_few)
-    monkeypatch.setattr(Plan, "_is_packed_over_boxes", False)
+    monkeypatch.setattr(Traits, "is_packed_over_boxes", False)
     search = search_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
     later = [
         replace(entry, times_us={GB: entry.times_us[GB] * 1.2}) if entry.candidate.boxed else entry
