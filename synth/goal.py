@@ -41,7 +41,7 @@ _FAR_IN_ROUNDS = 1.25
 #: What is estimated at more, times what is near enough by itself, does not turn out to be so near in rounds over equal boxes (seen:
 #: 1.016).
 _NOT_CLOSE = 1.02
-#: What is estimated at more, times the limit, gains by finer cuts where these are left: exact schedules do not say so any more.
+#: What is estimated at more, times the limit, gains by finer cuts where these are left, which justified schedules do not say.
 _FINE = 1.02
 
 
