@@ -53,6 +53,11 @@ class Schedule:
 
     sends: tuple[Send, ...]
 
+    @classmethod
+    def of(cls, sends: Iterable[Send]) -> Schedule:
+        """The schedule of messages in any order."""
+        return cls(tuple(sorted(sends, key=lambda send: (send.start_us, send.path, send.chunks))))
+
     @property
     def makespan_us(self) -> float:
         return max((send.arrive_us for send in self.sends), default=0.0)

@@ -82,10 +82,7 @@ def list_schedule(
     None as soon as some link can no longer finish its work by `cutoff_us`.
     """
     run = _carried_out(instance, work, places, rule, cutoff_us)
-    if run is None:
-        return None
-    run.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
-    return Schedule(tuple(run.sends))
+    return None if run is None else Schedule.of(run.sends)
 
 
 def start_order(instance: Instance, work: Work, places: Sequence[int]) -> list[int]:

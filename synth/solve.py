@@ -15,7 +15,6 @@ from synth.candidates.transfers import direct
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing, Schedule
-from synth.list_scheduler import Work, list_schedule
 from synth.lowering import Drafts, LoweringOptions, lower
 from synth.ordering import Ordering, in_pieces
 from synth.reductions.compose import compose_routings, compose_schedules
@@ -24,10 +23,8 @@ from synth.reductions.mirror import mirror_routing, mirror_schedule, twin_paths
 from synth.reductions.reverse import reverse_routing, reverse_schedule
 from synth.routing.joint import JointRouting
 from synth.scheduling import Justification, Scheduling
-from synth.timing import busiest_link_us, check_routing, check_schedule, messages_of
+from synth.timing import check_routing, check_schedule
 
-#: A schedule that takes no longer than its busiest link is busy, times this, leaves it hardly idle.
-_HARDLY_IDLE = 1.02
 #: What a message of an instance has to move at least: with less, more threadblocks gain nothing.
 _LEAST_PART_BYTES = 128
 
@@ -222,20 +219,10 @@ class Stages:
     ) -> Solution:
         """A routing ordered in `rounds`, of whose order the exact schedule is made."""
         paced, count = rounds()
-        exact = self._exact(instance, paced)
+        exact = self.justification.in_order(instance, paced)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
         return replace(solution, interpreted=paced, rounds=count)
-
-    def _exact(self, instance: Instance, paced: Schedule) -> Schedule:
-        """The exact schedule of messages in the order of their rounds, and where links are idle, too, of what is ready first."""
-        exact = self.justification.in_order(instance, paced)
-        if exact.makespan_us <= busiest_link_us(instance, exact.transfers()) * _HARDLY_IDLE:
-            return exact
-        messages = messages_of(exact)
-        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
-        assert listed is not None
-        return min(exact, self.justification(instance, listed), key=lambda schedule: schedule.makespan_us)
 
     def _whole(self, instance: Instance, strategy: Strategy) -> tuple[Routed, Routing]:
         """What the strategy found in broadcast form, and the routing that comes of it."""

@@ -91,9 +91,7 @@ class _Costs(dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], float]])
 def retime(instance: Instance, messages: Sequence[Message], waits: Sequence[Collection[int]] | None = None) -> Schedule:
     """The messages, in their order, as a schedule with the earliest exact times; `waits` as for `Replay`."""
     times = Replay(instance, messages, waits).times_us(instance)
-    sends = [Send(*message, *when) for message, when in zip(messages, times, strict=True)]
-    sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
-    return Schedule(tuple(sends))
+    return Schedule.of(Send(*message, *when) for message, when in zip(messages, times, strict=True))
 
 
 def link_loads_us(instance: Instance, paths: Iterable[int]) -> dict[int, float]:

@@ -11,7 +11,7 @@ from synth.boxes import Boxes
 from synth.candidates.candidate import HIERARCHIES
 from synth.candidates.links import is_crowded, is_uneven
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
-from synth.candidates.transfers import is_large
+from synth.candidates.transfers import FEW_RANKS, is_large
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.paths import Path, meeting
@@ -25,8 +25,7 @@ from synth.topology import DeviceKind
 #: Ranks up to which large buffers that equal boxes could pass on are tried without regard to boxes, too: packings take long beyond,
 #: and get worse.
 MOST_PACKED_RANKS = 32
-#: Ranks whose finest cuts are made in seconds; those whose candidates are all made in a second.
-_FEW_RANKS = 16
+#: Ranks whose candidates are all made in a second.
 _QUICK_RANKS = 8
 #: Where more GPUs share a NIC, all ways to other boxes meet there.
 _FEW_ON_A_NIC = 2
@@ -64,7 +63,7 @@ class Traits:
     @property
     def is_soon_finest(self) -> bool:
         """Whether ranks are so few that their finest cuts are made in seconds."""
-        return self.request.topology.num_ranks <= _FEW_RANKS
+        return self.request.topology.num_ranks <= FEW_RANKS
 
     @property
     def is_quick(self) -> bool:

@@ -173,8 +173,7 @@ class _Run:
                 raise CheckError("greedy", "nothing can move although chunks are missing")
             if self.events:
                 now, touched = self._next_moment()
-        self.sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
-        return Schedule(tuple(_needed(self.instance, self.sends)))
+        return Schedule.of(_needed(self.instance, self.sends))
 
     def _next_moment(self) -> tuple[float, set[int]]:
         now = self.events[0][0]

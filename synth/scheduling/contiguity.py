@@ -15,7 +15,7 @@ from typing import NamedTuple
 from synth.instance import Instance
 from synth.ir import Message, Schedule, Send, causes
 from synth.list_scheduler import Work, list_schedule
-from synth.timing import TOLERANCE_US, retime
+from synth.timing import TOLERANCE_US, messages_of, retime
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ def _merge_where_nobody_waits(instance: Instance, schedule: Schedule, max_group:
             merged.append(later)
             needed_us = slack.needed_us[place]
         sends += merged
-    sends.sort(key=lambda send: (send.start_us, send.path, send.chunks))
-    return retime(instance, [Message(send.chunks, send.path, send.reduce) for send in sends])
+    return retime(instance, messages_of(Schedule.of(sends)))
 
 
 def _side_by_side(instance: Instance, chunks: tuple[int, ...]) -> bool:

@@ -6,7 +6,6 @@ schedules at cost level 2 (docs/formulation.md, section 5).
 
 from __future__ import annotations
 
-import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from synth.additions import Additions
 from synth.instance import Instance
 from synth.ir import Schedule, Send, causes
+from synth.list_scheduler import Work, list_schedule
 from synth.paths import Path
 from synth.timing import busiest_link_us, messages_of, retime
 
@@ -27,12 +27,14 @@ _SAME_MOMENT_US = 1e-9
 @dataclass(frozen=True)
 class Justification:
     """There and back up to `rounds` times, while that gains more than the share `gain` of what the busiest link leaves to gain, and
-    not any more where a schedule takes no longer than that link is busy, times `busy`.
+    not any more where a schedule takes no longer than that link is busy, times `busy`. What takes longer than that, times `idle`,
+    after one order is list scheduled, too.
     """
 
     rounds: int = 8
     gain: float = 0.02
     busy: float = 1.002
+    idle: float = 1.02
 
     def __call__(self, instance: Instance, schedule: Schedule) -> Schedule:
         """A schedule of the same messages, no later than the one given. Where sums take time (synth.additions), which is another
@@ -49,12 +51,21 @@ class Justification:
         return min(schedule, found, key=lambda each: each.makespan_us)
 
     def in_order(self, instance: Instance, order: Schedule) -> Schedule:
-        """A schedule of the messages of `order`, which may overlap on links, but starts each after what it waits for."""
-        return self._pushed(instance, order, busiest_link_us(instance, order.transfers()))
+        """A schedule of the messages of `order`, which may overlap on links, but starts each after what it waits for; where links
+        are left idle, the better of that and of what is ready first.
+        """
+        least_us = busiest_link_us(instance, order.transfers())
+        found = self._pushed(instance, order, least_us)
+        if found.makespan_us <= least_us * self.idle:
+            return found
+        messages = messages_of(found)
+        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        assert listed is not None
+        return min(found, self(instance, listed), key=lambda schedule: schedule.makespan_us)
 
     def _pushed(self, instance: Instance, order: Schedule, least_us: float, best_us: float = math.inf) -> Schedule:
         """The best found, the first if none ends before `best_us`."""
-        messages = _Messages.of(instance, order.sends)
+        messages = _Messages.of(instance, order)
         starts_us = [send.start_us for send in order.sends]
         best: list[float] = []
         for _ in range(self.rounds):
@@ -89,25 +100,26 @@ class _Messages:
     behind: Sequence[Collection[int]]
     spans: list[tuple[_Span, ...]]
     backwards: list[tuple[_Span, ...]]
-    links: int
+    room_us: list[float]
+    """by link, what leaves room for its shortest message"""
 
     @classmethod
-    def of(cls, instance: Instance, sends: Sequence[Send]) -> _Messages:
+    def of(cls, instance: Instance, schedule: Schedule) -> _Messages:
+        sends = schedule.sends
         deciding = _deciding_links(instance.paths)
+        room_us = [math.inf] * len(instance.topology.links)
         costs: dict[tuple[int, int], tuple[float, tuple[_Span, ...], tuple[_Span, ...]]] = {}
         for path, chunks in {(send.path, len(send.chunks)) for send in sends}:
             busy, latency_us = instance.paths[path].costs_us(chunks * instance.chunk_bytes)
             kept = [(link, us) for link, us in zip(instance.paths[path].links, busy, strict=True) if link in deciding]
             spans = tuple(_Span(link, 0.0, us) for link, us in kept)
             costs[path, chunks] = latency_us, spans, tuple(_Span(link, latency_us - us, us) for link, us in kept)
+            for link, us in kept:
+                room_us[link] = min(room_us[link], us - _SAME_MOMENT_US)
         before = causes(instance, sends)
-        behind: list[list[int]] = [[] for _ in sends]
-        for place, others in enumerate(before):
-            for other in others:
-                behind[other].append(place)
+        behind = Work.waiting(messages_of(schedule), before).after
         latency, spans_of, backwards = zip(*(costs[send.path, len(send.chunks)] for send in sends), strict=True)
-        links = len(instance.topology.links)
-        return cls(sends, list(latency), before, behind, list(spans_of), list(backwards), links)
+        return cls(sends, list(latency), before, behind, list(spans_of), list(backwards), room_us)
 
     def end_us(self, starts_us: Sequence[float]) -> float:
         """When the last of them arrives."""
@@ -117,7 +129,7 @@ class _Messages:
         """Their schedule."""
         timed = zip(self.sends, starts_us, self.latency_us, strict=True)
         sends = [send._replace(start_us=start, arrive_us=start + latency) for send, start, latency in timed]
-        return Schedule(tuple(sorted(sends, key=lambda send: (send.start_us, send.path, send.chunks))))
+        return Schedule.of(sends)
 
     def justified(self, starts_us: Sequence[float]) -> list[float]:
         """Starts where, the last to arrive first, every message starts as late as the end, what waits for it and what has been
@@ -138,7 +150,7 @@ class _Messages:
         order = sorted(
             range(len(wanted_us)), key=lambda place: (wanted_us[place], wanted_us[place] + latency_us[place])
         )
-        busy = _Busy(self.spans, self.links)
+        busy = _Busy(self.room_us)
         starts_us, arrive_us = [0.0] * len(order), [0.0] * len(order)
         for place in order:
             ready_us = 0.0
@@ -151,15 +163,12 @@ class _Messages:
 
 
 class _Busy:
-    """When links are busy, in blocks between which another message fits."""
+    """When links are busy, in blocks between which another message fits: one of `room_us`, by link, at least."""
 
-    def __init__(self, spans: Sequence[tuple[_Span, ...]], links: int) -> None:
-        self.begins: list[list[float]] = [[] for _ in range(links)]
-        self.ends: list[list[float]] = [[] for _ in range(links)]
-        #: By link, what leaves room for its shortest message.
-        self.room_us = [math.inf] * links
-        for span in set(itertools.chain.from_iterable(set(spans))):
-            self.room_us[span.link] = min(self.room_us[span.link], span.busy_us - _SAME_MOMENT_US)
+    def __init__(self, room_us: Sequence[float]) -> None:
+        self.begins: list[list[float]] = [[] for _ in room_us]
+        self.ends: list[list[float]] = [[] for _ in room_us]
+        self.room_us = room_us
 
     def take(self, spans: tuple[_Span, ...], start_us: float) -> float:
         """Take the first time, from `start_us` on, when all links are free for as long; when that starts."""

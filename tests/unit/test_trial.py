@@ -361,7 +361,7 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
     _, finer = Plan(job, find_paths(job.topology)).waves
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.trial.evidence._KEPT_BUSY", busy)
-    monkeypatch.setattr("synth.plan.traits._FEW_RANKS", few)
+    monkeypatch.setattr("synth.plan.traits.FEW_RANKS", few)
     cuts = {(row.strategy, row.chunks) for row in synthesize(job).tried}
     assert {(each.strategy, each.count) in cuts for each in finer} == {tried}
 
