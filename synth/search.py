@@ -62,6 +62,9 @@ _LARGE_KEYS = (
 )
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
 _LARGE_WORK = 200_000
+#: Of buffers up to this chunks with one destination each, compared by time, stay in the order that they were listed in: latency and
+#: connections count for more than links there.
+_UNJUSTIFIED_BYTES = 1 << 20
 #: A round is no shorter than a message's latency and this share of what a threadblock takes for it: the rest overlaps.
 _ROUND_SHARE = 0.5
 #: What pieces are tried at: other paces hardly ever take less, and they are many.
@@ -326,6 +329,14 @@ class Search:
             return self.stages
         return self._quick_stages
 
+    def _listing(self, stages: Stages, candidate: Candidate) -> Stages:
+        """The stages as they list a candidate: where chunks have one destination each nothing has to be kept in any order, so that
+        what is good for links is good for an interpreter, too.
+        """
+        if not direct(self.plan.collective(1)) or candidate.anchor_bytes <= _UNJUSTIFIED_BYTES:
+            return stages
+        return replace(stages, scheduling=replace(stages.scheduling, justification=Justification()))
+
     def solve(self, candidate: Candidate) -> Solution | None:
         """The candidate through the stages; None where it is one of others' algorithms and the machine has no such."""
         if candidate.strategy in BASELINES:
@@ -359,7 +370,7 @@ class Search:
         if candidate.in_rounds:
             solution = self._in_rounds(instance, candidate, chosen)
         elif candidate.view is None:
-            solution = self._stages_at(candidate.anchor_bytes)(instance, chosen)
+            solution = self._listing(self._stages_at(candidate.anchor_bytes), candidate)(instance, chosen)
         else:
             solution = self._for_interpreter(instance, candidate, chosen)
         self.ledger.enter("scoring")
@@ -398,7 +409,8 @@ class Search:
         several = self.request.single_size and self.request.max_bytes > CONNECTION_BOUND_BYTES
         way = AcrossRouting() if pattern == DIRECT else HierarchyRouting(pattern, several=several)
         if not candidate.in_rounds:
-            return hierarchical(instance, boxes, self._quick_stages, way, candidate.view)
+            stages = self._listing(self._quick_stages, candidate)
+            return hierarchical(instance, boxes, stages, way, candidate.view)
         rounds = self._rounds(candidate)
         return hierarchical_in_rounds(instance, boxes, self._quick_stages, way, rounds, candidate.pieces)
 
@@ -434,7 +446,7 @@ class Search:
         viewed = as_interpreted(instance, candidate.view)
         packed = candidate.chained or candidate.strategy in ("trees", "flow")
         routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
-        stages = self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages
+        stages = self._listing(self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages, candidate)
         if candidate.chained:
             # Their estimates say little of which key is the best, so the others are not worth their time.
             ordering = replace(stages.ordering, work=Ordering().work)

@@ -111,7 +111,9 @@ class ByTime:
         """What is cut finer than the first wave, of one large buffer, and tried next unless a schedule is near to the limit."""
         if not self.asked.ends:
             return ()
-        return self._finer_over_boxes() if self.traits.boxes is not None else self._finer_sums()
+        if self.traits.boxes is None:
+            return self._finer_sums()
+        return self._finer_across() if direct(self.asked.collective(1)) else self._finer_over_boxes()
 
     def _finer_sums(self) -> tuple[Candidate, ...]:
         """An allreduce of few ranks whose ways meet in finer trees. Not of free roots, which have finer cuts of their own, nor where
@@ -125,6 +127,13 @@ class ByTime:
         finer = finer_sums(instance, counts, planned)
         kept_apart = self.traits.apart and self.traits.keeps_apart
         return tuple(map(partial(in_time, self.traits), finer)) if not kept_apart else ()
+
+    def _finer_across(self) -> tuple[Candidate, ...]:
+        """Chunks with one destination over equal boxes in finer parts than whole shares, of a large buffer."""
+        if self.asked.request.max_bytes <= CONNECTION_BOUND_BYTES:
+            return ()
+        across = [each for each in self.planned.candidates if each.boxed]
+        return tuple(in_time(self.traits, each) for each in across[1:])
 
     def _finer_over_boxes(self) -> tuple[Candidate, ...]:
         """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then

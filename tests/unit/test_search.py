@@ -547,6 +547,14 @@ def test_where_ways_meet_an_allreduce_of_few_ranks_is_cut_finer_next(
     assert not count or plan.waves[1] == plan.finer_cuts
 
 
+@pytest.mark.parametrize(("size", "counts"), [(GB, [4]), (64 * MB, [])])
+def test_large_chunks_with_one_destination_over_boxes_are_cut_finer_next(size: int, counts: list[int]) -> None:
+    job = request(replicate(load_topology("mi250"), 2), "alltoall", size, objective="time")
+    plan = Plan(job, find_paths(job.topology))
+    assert [(each.strategy, each.count) for each in plan.finer_cuts] == [("hierarchy-direct", each) for each in counts]
+    assert not counts or plan.waves[1] == plan.finer_cuts
+
+
 @pytest.mark.parametrize(("boxes", "wave"), [(4, 1), (8, 0)])
 def test_an_allreduce_in_pieces_is_for_what_fine_rounds_do_not_bring_near(boxes: int, wave: int) -> None:
     """Of 32 ranks a runtime reads these, of 64 only coarse ones."""
