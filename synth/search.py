@@ -427,9 +427,11 @@ class Search:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
         try:
             rounds = self._rounds(candidate)
-            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
+            solution = self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
         except NoAnswerError:
             return None
+        # Rounds know nothing of links that ways meet in.
+        return replace(solution, in_exact_order=self.plan.is_crowded_box)
 
     def _rounds(self, candidate: Candidate) -> Rounds:
         """The rounds that a candidate is made in, for threadblocks of as many steps as the runtime takes."""

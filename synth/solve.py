@@ -91,6 +91,8 @@ class Solution:
     """The same messages as an interpreter would carry them out, where they were made for one: when it does what."""
     rounds: int = 0
     """How many rounds `interpreted` has, where it was made in rounds (synth.ordering.rounds)."""
+    in_exact_order: bool = False
+    """Whether the program has its messages in the order of `schedule` all the same."""
 
     @property
     def collective(self) -> Collective:
@@ -100,7 +102,7 @@ class Solution:
     @property
     def lowered(self) -> Schedule:
         """The schedule that the program carries out."""
-        return self.interpreted or self.schedule
+        return self.schedule if self.in_exact_order else self.interpreted or self.schedule
 
     def chunk_bytes(self, size_bytes: float) -> float:
         """Bytes of a chunk of the schedule for a buffer of `size_bytes`."""

@@ -176,6 +176,11 @@ class Plan:
         return self._traits.has_nics
 
     @property
+    def is_crowded_box(self) -> bool:
+        """Whether ways inside the machine, which is one box, meet in links, as in PCIe."""
+        return self._traits.is_crowded_box
+
+    @property
     def boxes(self) -> Boxes | None:
         """The machine's boxes where it is a cluster of equal ones."""
         return self._traits.boxes

@@ -16,6 +16,7 @@ from synth.collective import SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.paths import Path, meeting
 from synth.plan.asked import Asked
+from synth.reductions.boxes import nodes_of
 from synth.reductions.fold import fold
 from synth.request import Request
 from synth.routing.apart import PathsApart
@@ -76,6 +77,11 @@ class Traits:
         topology = self.request.topology
         nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
+
+    @cached_property
+    def is_crowded_box(self) -> bool:
+        """Whether ways inside the machine, which is one box, meet in links, as in PCIe."""
+        return len(nodes_of(self.request.topology)) < 2 and is_crowded(self.asked.paths)
 
     @cached_property
     def boxes(self) -> Boxes | None:
