@@ -333,7 +333,8 @@ class Search:
         """The stages as they list a candidate: where chunks have one destination each nothing has to be kept in any order, so that
         what is good for links is good for an interpreter, too.
         """
-        if not direct(self.plan.collective(1)) or candidate.anchor_bytes <= _UNJUSTIFIED_BYTES:
+        free = direct(self.plan.collective(1)) or self.plan.is_crowded_box
+        if not free or candidate.anchor_bytes <= _UNJUSTIFIED_BYTES:
             return stages
         return replace(stages, scheduling=replace(stages.scheduling, justification=Justification()))
 
@@ -379,7 +380,9 @@ class Search:
     def _joint(self, instance: Instance, candidate: Candidate) -> Solution | None:
         """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
         try:
-            return self.stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
+            stages = self._listing(self.stages, candidate)
+            solution = stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
+            return replace(solution, in_exact_order=candidate.in_rounds and self.plan.is_crowded_box)
         except NoAnswerError:
             return None
         finally:
