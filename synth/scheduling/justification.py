@@ -145,20 +145,33 @@ class _Messages:
         return [end_us - (start + latency) for start, latency in zip(starts_us, self.latency_us, strict=True)]
 
     def _soonest(self, wanted_us: Sequence[float]) -> list[float]:
-        """The starts, if the messages, in order of those `wanted_us`, each take the first time that its links leave free."""
+        """The starts, if the messages, in order of those `wanted_us`, each take the first time that its links leave free. What one
+        waits for comes before it, whatever is wanted: rounds may be shorter than a message, which ends later than it should then.
+        """
         latency_us = self.latency_us
         order = sorted(
             range(len(wanted_us)), key=lambda place: (wanted_us[place], wanted_us[place] + latency_us[place])
         )
         busy = _Busy(self.room_us)
-        starts_us, arrive_us = [0.0] * len(order), [0.0] * len(order)
-        for place in order:
-            ready_us = 0.0
-            for other in self.before[place]:
-                if arrive_us[other] > ready_us:
-                    ready_us = arrive_us[other]
-            start_us = busy.take(self.spans[place], ready_us)
-            starts_us[place], arrive_us[place] = start_us, start_us + latency_us[place]
+        starts_us = [0.0] * len(order)
+        arrive_us: list[float | None] = [None] * len(order)
+        for first in order:
+            due = [first]
+            while due:
+                place = due[-1]
+                ready_us = 0.0
+                for other in self.before[place]:
+                    arrived_us = arrive_us[other]
+                    if arrived_us is None:
+                        due.append(other)
+                    elif arrived_us > ready_us:
+                        ready_us = arrived_us
+                if due[-1] != place:
+                    continue
+                due.pop()
+                if arrive_us[place] is None:
+                    start_us = busy.take(self.spans[place], ready_us)
+                    starts_us[place], arrive_us[place] = start_us, start_us + latency_us[place]
         return starts_us
 
 

@@ -26,6 +26,8 @@ from tests.schedules import random_schedule
 #: In the first, every path is one link; in the others, paths share links.
 PLAIN = (line(3), ring(4), full(4), mesh(2, 3))
 SHARED = (star(4), two_boxes(ring(3)), two_boxes(star(2), (0, 1)))
+#: Over the NIC a message takes a hundred times as long as inside.
+UNEQUAL = two_boxes(full(3, GBps=100.0), (0,), GBps=1.0)
 NAMES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
 
 
@@ -101,6 +103,22 @@ def test_any_causal_order_is_justified_into_a_schedule(instance: Instance, seed:
         )
     order = Schedule(tuple(send._replace(start_us=alone[place]) for place, send in enumerate(exact.sends)))
     justified = Justification().in_order(instance, order)
+    check_schedule(instance, justified, Routing(exact.transfers()))
+
+
+@settings(max_examples=60)
+@given(instance=instances((*SHARED, UNEQUAL)), seed=st.integers(0, 999), round_us=st.sampled_from([1e-3, 1.0, 20.0]))
+def test_rounds_that_are_shorter_than_messages_are_justified_into_a_schedule(
+    instance: Instance, seed: int, round_us: float
+) -> None:
+    """What is waited for starts a round earlier at least, and may end later."""
+    exact = random_schedule(instance, random.Random(seed))
+    turn = random.Random(seed)
+    rounds: list[float] = []
+    for before in causes(instance, exact.sends):
+        rounds.append(max((rounds[other] for other in before), default=-1) + 1 + turn.choice([0, 0, 0, 5]))
+    sends = [send._replace(start_us=at * round_us) for send, at in zip(exact.sends, rounds, strict=True)]
+    justified = Justification().in_order(instance, Schedule.of(sends))
     check_schedule(instance, justified, Routing(exact.transfers()))
 
 
