@@ -25,9 +25,9 @@ _WORTH_A_TRADE = 1.02
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
 _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
-#: After the first wave this is near enough for what copies, for what sums, the same over equal boxes, where the first cut is about
-#: as fine as a runtime reads, and for what one rank sends or gets through all boxes, whose last chunk has a long way to go: finer
-#: cuts take several times the work and gain a percent or two.
+#: After the first wave this is near enough for what copies, for what sums, the same over equal boxes of many ranks, where the first
+#: cut is about as fine as a runtime reads, and for what one rank sends or gets through all boxes, whose last chunk has a long way to
+#: go: finer cuts take several times the work and gain a percent or two.
 _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.075
 _NEAR_SUMS_OVER_BOXES = 1.12
@@ -120,7 +120,9 @@ class Goal:
             return _NEAR_CHAINED
         if not self._sums:
             return _NEAR_COPIES
-        return _NEAR_SUMS_OVER_BOXES if any(each.boxed for each in self.plan.waves[0]) else _NEAR_SUMS
+        many = not self.plan.is_soon_finest
+        boxed = many and any(each.boxed for each in self.plan.waves[0])
+        return _NEAR_SUMS_OVER_BOXES if boxed else _NEAR_SUMS
 
     @property
     def _chained(self) -> bool:

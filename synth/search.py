@@ -330,11 +330,11 @@ class Search:
         return self._quick_stages
 
     def _listing(self, stages: Stages, candidate: Candidate) -> Stages:
-        """The stages as they list a candidate: where chunks have one destination each nothing has to be kept in any order, so that
-        what is good for links is good for an interpreter, too.
+        """The stages as they list a candidate, of which exact times say what goes first where ways meet, to an interpreter, too; and
+        where chunks have one destination each, so that nobody waits for any order.
         """
-        free = direct(self.plan.collective(1)) or self.plan.is_crowded_box
-        if not free or candidate.anchor_bytes <= _UNJUSTIFIED_BYTES:
+        meet = self.plan.is_crowded and not candidate.boxed
+        if candidate.anchor_bytes <= _UNJUSTIFIED_BYTES or not (meet or direct(self.plan.collective(1))):
             return stages
         return replace(stages, scheduling=replace(stages.scheduling, justification=Justification()))
 

@@ -176,8 +176,13 @@ class Plan:
         return self._traits.has_nics
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether ways meet in links, as in PCIe, and over boxes at shared NICs."""
+        return self._traits.is_crowded
+
+    @property
     def is_crowded_box(self) -> bool:
-        """Whether ways inside the machine, which is one box, meet in links, as in PCIe."""
+        """Whether ways meet inside the machine, which is one box."""
         return self._traits.is_crowded_box
 
     @property

@@ -79,9 +79,14 @@ class Traits:
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
     @cached_property
+    def is_crowded(self) -> bool:
+        """Whether ways meet in links, as in PCIe, and over boxes at shared NICs."""
+        return is_crowded(self.asked.paths)
+
+    @property
     def is_crowded_box(self) -> bool:
-        """Whether ways inside the machine, which is one box, meet in links, as in PCIe."""
-        return len(nodes_of(self.request.topology)) < 2 and is_crowded(self.asked.paths)
+        """Whether ways meet inside the machine, which is one box."""
+        return self.is_crowded and len(nodes_of(self.request.topology)) < 2
 
     @cached_property
     def boxes(self) -> Boxes | None:
