@@ -62,8 +62,8 @@ _LARGE_KEYS = (
 )
 #: Transfers over all runs with these keys: which is the best is hard to tell, and the worst is far from it.
 _LARGE_WORK = 200_000
-#: Of buffers up to this chunks with one destination each, compared by time, stay in the order that they were listed in: latency and
-#: connections count for more than links there.
+#: What is compared by time stays in the order that it was listed in for buffers up to this: latency and connections count for
+#: more than links there.
 _UNJUSTIFIED_BYTES = 1 << 20
 #: A round is no shorter than a message's latency and this share of what a threadblock takes for it: the rest overlaps.
 _ROUND_SHARE = 0.5
