@@ -330,10 +330,10 @@ class Search:
         return self._quick_stages
 
     def _listing(self, stages: Stages, candidate: Candidate) -> Stages:
-        """The stages as they list a candidate, of which exact times say what goes first where ways meet, to an interpreter, too; and
-        where chunks have one destination each, so that nobody waits for any order.
+        """The stages as they list a candidate: of one size alone exact times say what goes first where ways meet, to an interpreter,
+        too; and where chunks have one destination each, so that nobody waits for any order.
         """
-        meet = self.plan.is_crowded and not candidate.boxed
+        meet = self.request.single_size and self.plan.is_crowded and not candidate.boxed
         if candidate.anchor_bytes <= _UNJUSTIFIED_BYTES or not (meet or direct(self.plan.collective(1))):
             return stages
         return replace(stages, scheduling=replace(stages.scheduling, justification=Justification()))
