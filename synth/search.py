@@ -298,7 +298,7 @@ class Search:
         """The stages after routing, with the solver that was asked for."""
         limits = SolveOptions(solver=self.request.solver, node_limit=200, seed=self.request.seed)  # type: ignore[arg-type]
         exact = MilpScheduling(solve=limits, max_binaries=80)
-        return Stages(scheduling=Scheduling(self._justification, exact=exact), watch=self.ledger.enter)
+        return replace(self._usual_stages, scheduling=Scheduling(self._justification, exact=exact))
 
     @property
     def _justification(self) -> Justification | None:
@@ -312,9 +312,14 @@ class Search:
         ordering = Ordering(keys=keys, rules=tuple(RULES) if self.request.thorough else ("",))
         return self._quick(ordering, ordering)
 
+    @property
+    def _usual_stages(self) -> Stages:
+        """What all stages have alike: rounds know nothing of links that ways meet in, so that exact times say what goes first."""
+        return Stages(in_exact_order=self.plan.is_crowded_box, watch=self.ledger.enter)
+
     def _quick(self, ordering: Ordering, reordering: Ordering) -> Stages:
         never = Scheduling(self._justification, exact=MilpScheduling(max_binaries=0))
-        return Stages(ordering=ordering, reordering=reordering, scheduling=never, watch=self.ledger.enter)
+        return replace(self._usual_stages, ordering=ordering, reordering=reordering, scheduling=never)
 
     @cached_property
     def _large_stages(self) -> Stages:
@@ -333,7 +338,7 @@ class Search:
         """The stages as they list a candidate: of one size alone exact times say what goes first where ways meet, to an interpreter,
         too; and where chunks have one destination each, so that nobody waits for any order.
         """
-        meet = self.request.single_size and self.plan.is_crowded and not candidate.boxed
+        meet = self.request.single_size and not candidate.boxed and self.plan.is_crowded
         if candidate.anchor_bytes <= _UNJUSTIFIED_BYTES or not (meet or direct(self.plan.collective(1))):
             return stages
         return replace(stages, scheduling=replace(stages.scheduling, justification=Justification()))
@@ -381,8 +386,7 @@ class Search:
         """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
         try:
             stages = self._listing(self.stages, candidate)
-            solution = stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
-            return replace(solution, in_exact_order=candidate.in_rounds and self.plan.is_crowded_box)
+            return stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
         except NoAnswerError:
             return None
         finally:
@@ -430,11 +434,9 @@ class Search:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
         try:
             rounds = self._rounds(candidate)
-            solution = self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
+            return self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
         except NoAnswerError:
             return None
-        # Rounds know nothing of links that ways meet in.
-        return replace(solution, in_exact_order=self.plan.is_crowded_box)
 
     def _rounds(self, candidate: Candidate) -> Rounds:
         """The rounds that a candidate is made in, for threadblocks of as many steps as the runtime takes."""

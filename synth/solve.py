@@ -145,6 +145,8 @@ class Stages:
     scheduling: Scheduling = field(default_factory=Scheduling)
     justification: Justification = field(default_factory=Justification)
     """What makes an exact schedule of rounds."""
+    in_exact_order: bool = False
+    """Whether programs have the messages of rounds in the order of that schedule."""
     watch: Callable[[str], None] = lambda stage: None
     checks: Checks = field(default_factory=Checks)
 
@@ -224,7 +226,7 @@ class Stages:
         exact = self.justification.in_order(instance, paced)
         self.checks.schedule(instance, exact, routing)
         solution = _solution(instance, routed, (exact, "rounds"), (exact, "as ordered"))
-        return replace(solution, interpreted=paced, rounds=count)
+        return replace(solution, interpreted=paced, rounds=count, in_exact_order=self.in_exact_order)
 
     def _whole(self, instance: Instance, strategy: Strategy) -> tuple[Routed, Routing]:
         """What the strategy found in broadcast form, and the routing that comes of it."""

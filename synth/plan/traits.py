@@ -86,7 +86,7 @@ class Traits:
     @property
     def is_crowded_box(self) -> bool:
         """Whether ways meet inside the machine, which is one box."""
-        return self.is_crowded and len(nodes_of(self.request.topology)) < 2
+        return len(nodes_of(self.request.topology)) < 2 and self.is_crowded
 
     @cached_property
     def boxes(self) -> Boxes | None:
