@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -23,7 +24,7 @@ from synth.plan.by_schedule import BySchedule
 from synth.plan.traits import Traits
 from synth.request import Progress, Request, Result
 from synth.rivals import Rivals
-from synth.search import Ledger, Search
+from synth.search import Ledger, Scored, Search
 from synth.simulate import Simulator
 from synth.solve import Solution
 from synth.topology import Topology, replicate
@@ -33,10 +34,19 @@ from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
+#: Boxes whose NICs, one for each GPU, are not what limits.
+BOXES = two_boxes(star(4, GBps=200.0), range(4))
+
 
 def search_of(topology: Topology, collective: str, low: int, high: int) -> Search:
     job = request(topology, collective, low, high, objective="time")
     return Search(Plan(job, find_paths(topology)), Ledger(), lambda _: None)
+
+
+@cache
+def first_wave(topology: Topology, collective: str) -> tuple[Scored, ...]:
+    """What the first wave of candidates for 1 GB comes to, made once: that takes longer than most of what is asked of it."""
+    return tuple(next(search_of(topology, collective, GB, GB).waves()))
 
 
 def trial_of(topology: Topology, collective: str, low: int, high: int) -> Trial:
@@ -584,11 +594,11 @@ def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_sc
     """What is near by time alone ends it where there is nothing finer."""
     if not finer:
         monkeypatch.setattr(Plan, "finer_cuts", ())
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
-    scored = next(search.waves())
-    bound_us = search.plan.bound.time_us(GB)
+    plan = search_of(BOXES, "allgather", GB, GB).plan
+    scored = first_wave(BOXES, "allgather")
+    bound_us = plan.bound.time_us(GB)
     scored = [replace(entry, schedules_us={GB: bound_us / near}) for entry in scored]
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
     trial.look_at(scored)
     assert trial.is_near(GB)
     assert trial.closed == ends
@@ -602,13 +612,13 @@ def test_over_boxes_that_say_the_limit_a_search_goes_on_to_finer_cuts_until_a_sc
 def test_over_boxes_finer_cuts_come_before_what_neither_schedule_nor_estimate_says_is_near(
     schedule: float, estimate: float, simulated: bool
 ) -> None:
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
-    scored = next(search.waves())
-    bound_us = search.plan.bound.time_us(GB)
+    plan = search_of(BOXES, "allgather", GB, GB).plan
+    scored = first_wave(BOXES, "allgather")
+    bound_us = plan.bound.time_us(GB)
     said = [
         replace(entry, schedules_us={GB: schedule * bound_us}, times_us={GB: estimate * bound_us}) for entry in scored
     ]
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
     trial.look_at(said, more=True)
     assert trial.has_answers == simulated
 
@@ -618,13 +628,13 @@ def test_pieces_over_boxes_are_for_what_is_not_near_by_time(
     closed: float, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes before them is simulated however far its schedules are."""
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
-    scored = next(search.waves())
+    plan = search_of(BOXES, "allgather", GB, GB).plan
+    scored = first_wave(BOXES, "allgather")
     pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
-    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
+    monkeypatch.setitem(vars(plan), "finer_cuts", (pieced,))
     monkeypatch.setattr("synth.goal._CLOSED", closed)
-    scored = [replace(entry, schedules_us={GB: 1.1 * search.plan.bound.time_us(GB)}) for entry in scored]
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    scored = [replace(entry, schedules_us={GB: 1.1 * plan.bound.time_us(GB)}) for entry in scored]
+    trial = Trial(plan, Ledger(), lambda _: None)
     trial.look_at(scored, more=True)
     assert trial.has_answers
     assert trial.is_near(GB)
@@ -646,13 +656,13 @@ def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_
     far: float, gone: float, alike: bool, simulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces take longer where boxes do not all do the same."""
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
-    scored = next(search.waves())
+    plan = search_of(BOXES, "allgather", GB, GB).plan
+    scored = first_wave(BOXES, "allgather")
     pieced = replace(scored[0].candidate, count=2 * scored[0].candidate.count, pieces=8)
-    monkeypatch.setitem(vars(search.plan), "finer_cuts", (pieced,))
-    monkeypatch.setattr(Ledger, "elapsed_s", lambda _: gone * search.plan.request.time_limit_s)
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    scored = [replace(entry, times_us={GB: far * search.plan.bound.time_us(GB)}) for entry in scored]
+    monkeypatch.setitem(vars(plan), "finer_cuts", (pieced,))
+    monkeypatch.setattr(Ledger, "elapsed_s", lambda _: gone * plan.request.time_limit_s)
+    trial = Trial(plan, Ledger(), lambda _: None)
+    scored = [replace(entry, times_us={GB: far * plan.bound.time_us(GB)}) for entry in scored]
     if not alike:
         monkeypatch.setattr(Trial, "alike", lambda *_: 1)
     trial.look_at(scored, more=True)
@@ -663,7 +673,7 @@ def test_what_rounds_say_is_too_far_for_pieces_not_to_be_tried_is_not_simulated_
 def test_where_nothing_of_the_first_wave_could_be_made_a_search_goes_on(
     pieces: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allgather", GB, GB)
+    search = search_of(BOXES, "allgather", GB, GB)
     first = search.plan.waves[0][0]
     monkeypatch.setitem(vars(search.plan), "finer_cuts", (replace(first, count=2 * first.count, pieces=pieces),))
     trial = Trial(search.plan, Ledger(), lambda _: None)
@@ -675,10 +685,10 @@ def test_where_nothing_of_the_first_wave_could_be_made_a_search_goes_on(
 def test_the_one_program_that_is_waited_for_is_made_here_too_if_a_core_is_left(
     jobs: int, here: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = search_of(star(4), "allgather", GB, GB)
-    plan = replace(search.plan, request=replace(search.plan.request, jobs=jobs))
+    plan = search_of(star(4), "allgather", GB, GB).plan
+    plan = replace(plan, request=replace(plan.request, jobs=jobs))
     trial = Trial(plan, Ledger(), lambda _: None)
-    trial.scored = next(search.waves())[:1]
+    trial.scored = [first_wave(star(4), "allgather")[0]]
     trial.work = math.inf
     made: list[Contender] = []
     monkeypatch.setattr(Trial, "_make", lambda _, contender: made.append(contender))
@@ -702,10 +712,10 @@ def test_what_may_be_the_answer_is_foreseen(
     times: float, more: bool, left_s: float, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If nothing comes after it or it may be near enough to the limit, by its estimate, and there is time."""
-    search = search_of(star(4), "allgather", GB, GB)
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    entry = next(search.waves())[0]
-    trial.scored = [replace(entry, times_us={GB: search.plan.bound.time_us(GB) * times})]
+    plan = search_of(star(4), "allgather", GB, GB).plan
+    trial = Trial(plan, Ledger(), lambda _: None)
+    entry = first_wave(star(4), "allgather")[0]
+    trial.scored = [replace(entry, times_us={GB: plan.bound.time_us(GB) * times})]
     trial.more = more
     foreseen: list[Contender] = []
     trial.foreseen = foreseen.append
@@ -716,9 +726,9 @@ def test_what_may_be_the_answer_is_foreseen(
 
 @pytest.mark.parametrize(("share", "hopeful"), [(0.9, True), (1.1, False)])
 def test_a_later_program_is_made_here_too_if_it_may_be_better_than_the_best(share: float, hopeful: bool) -> None:
-    search = search_of(star(4), "allgather", GB, GB)
-    trial = Trial(search.plan, Ledger(), lambda _: None)
-    entry = next(search.waves())[0]
+    plan = search_of(star(4), "allgather", GB, GB).plan
+    trial = Trial(plan, Ledger(), lambda _: None)
+    entry = first_wave(star(4), "allgather")[0]
     trial.scored = [entry, entry]
     trial.carry_out({Contender(0): [GB]})
     best_us = min(trial.timed(GB).values())
@@ -730,11 +740,11 @@ def test_a_later_program_is_made_here_too_if_it_may_be_better_than_the_best(shar
 @pytest.mark.parametrize("counts", [(16, 64), (64, 16)])
 def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts: tuple[int, int]) -> None:
     """Unless they are of pieces, which are as long as what they are made of."""
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "reduce-scatter", GB, GB)
-    (found, *_) = next(search.waves())
+    plan = search_of(BOXES, "reduce-scatter", GB, GB).plan
+    (found, *_) = first_wave(BOXES, "reduce-scatter")
     assert found.candidate.in_rounds
     assert found.candidate.boxed
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
     coarse, fine = (replace(found, candidate=replace(found.candidate, count=count)) for count in counts)
     slower = replace(fine, times_us={GB: fine.times_us[GB] * 1.005})
     pieces = replace(slower, candidate=replace(found.candidate, count=128, pieces=64))
@@ -747,14 +757,14 @@ def test_of_rounds_for_one_box_that_take_as_long_the_finest_are_simulated(counts
 @pytest.mark.parametrize("very_many", [False, True])
 def test_over_boxes_patterns_are_compared_by_simulation(very_many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the ring of boxes the most promising stands for all, unless ranks are very many: then not for what is for links alone."""
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allreduce", GB, GB)
-    found = next(search.waves())[0]
+    plan = search_of(BOXES, "allreduce", GB, GB).plan
+    found = first_wave(BOXES, "allreduce")[0]
     tried = [Candidate(each, 64, GB, LARGE_VIEW) for each in ("hierarchy-ring", "hierarchy-doubling")]
     tried.append(Candidate("hierarchy-ring", 64, GB))
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
     trial.scored = [replace(found, candidate=each) for each in tried]
     contenders = [Contender(position) for position in range(3)]
-    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", very_many)
+    monkeypatch.setitem(vars(plan), "has_very_many_ranks", very_many)
     firsts = list(trial.ranking._first_of_kinds(contenders, GB).values())
     assert firsts == contenders[: 3 if very_many else 2]
 
@@ -764,18 +774,18 @@ def test_rounds_of_very_many_ranks_or_few_hops_are_simulated_if_they_may_be_the_
     sooner: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However far from the limit they are."""
-    search = search_of(two_boxes(star(8, GBps=200.0), range(8)), "allreduce", GB, GB)
-    found = next(search.waves())[0]
-    far_us = 2 * search.plan.bound.time_us(GB)
+    plan = search_of(BOXES, "allreduce", GB, GB).plan
+    found = first_wave(BOXES, "allreduce")[0]
+    far_us = 2 * plan.bound.time_us(GB)
     listed = replace(found, candidate=Candidate("hierarchy-ring", 64, GB, LARGE_VIEW), times_us={GB: far_us})
     rounds = replace(listed, candidate=replace(listed.candidate, in_rounds=True))
-    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial = Trial(plan, Ledger(), lambda _: None)
     trial.scored = [rounds, listed, replace(rounds, candidate=replace(rounds.candidate, strategy="hierarchy-doubling"))]
     monkeypatch.setattr(Trial, "timed", lambda self, size: {Contender(1): far_us * (1.1 if sooner else 0.9)})
     monkeypatch.setattr(Trial, "may_be_near", lambda self, entry, size: False)
     assert not trial.ranking._is_hopeful(Contender(0), GB)
     assert trial.ranking._is_hopeful(Contender(2), GB) == sooner
-    monkeypatch.setitem(vars(search.plan), "has_very_many_ranks", True)
+    monkeypatch.setitem(vars(plan), "has_very_many_ranks", True)
     assert trial.ranking._is_hopeful(Contender(0), GB) == sooner
 
 
