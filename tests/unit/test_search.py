@@ -20,7 +20,8 @@ from synth.plan import Plan
 from synth.protocols import under_protocol
 from synth.request import Progress, Request
 from synth.routing.apart import PathsApart
-from synth.search import Clock, Ledger, Scored, Search, _solved
+from synth.search import Clock, Ledger, Scored, Search
+from synth.search.search import _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology, replicate
