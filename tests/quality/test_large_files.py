@@ -37,7 +37,9 @@ def machine(name: str) -> Topology:
     return replicate(load_topology(name), 8)
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("128") else name for name in LARGE]
+)
 def test_large_files_are_read_verified_and_timed(name: str) -> None:
     """One test for a file, since making it takes longer than any of these."""
     where, baseline, collective, steps = LARGE[name]

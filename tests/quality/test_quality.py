@@ -247,8 +247,8 @@ def test_chunks_with_one_destination_are_justified_for_an_interpreter_too(
     [
         ("pcie8-1nic", 1, "allreduce", GB, 0.99, 0.98),
         ("pcie8-1nic", 1, "reduce-scatter", GB, 0.99, 0.985),
-        ("pcie8-1nic", 1, "allreduce", 64 << 20, 0.98, 0.97),
-        ("a100-pcie6", 2, "allreduce", GB, 0.99, 0.97),
+        pytest.param("pcie8-1nic", 1, "allreduce", 64 << 20, 0.98, 0.97, marks=pytest.mark.slow),
+        pytest.param("a100-pcie6", 2, "allreduce", GB, 0.99, 0.97, marks=pytest.mark.slow),
         pytest.param("mi250", 2, "allreduce", GB, 0.935, 0.92, marks=pytest.mark.slow),
     ],
 )

@@ -272,6 +272,7 @@ def test_under_torchrun_each_process_is_a_rank_of_the_interpreter(files: Path) -
     assert (row["out_of_place"]["wrong"], row["in_place"]["wrong"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_under_torchrun_rank_0_prints(files: Path) -> None:
     done = _torchrun(2, "ring.xml", "--size", "1KB", "--iters", "1", "--warmup", "0", "--json")
     assert done.returncode == 0, done.stderr
