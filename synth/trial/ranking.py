@@ -115,7 +115,7 @@ class Ranking:
             paced = [contender for contender in ranked.all if self.evidence.entry(contender).candidate.in_rounds]
             patterns = self._first_of_patterns(ranked.all, size)
             first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1], *patterns))
-            return [contender for contender in first if not self._fell_short(contender, size)]
+            return [contender for contender in first if not self.fell_short(contender, size)]
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked.all, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
@@ -152,7 +152,7 @@ class Ranking:
         hardly anything is near, and of what passes few boxes, anything more); and other ones may be better than what was simulated.
         """
         entry = self.evidence.entry(contender)
-        if self._fell_short(contender, size):
+        if self.fell_short(contender, size):
             return False
         if not entry.candidate.in_rounds or not self.evidence.plan.ends:
             return True
@@ -162,7 +162,7 @@ class Ranking:
         much_better = entry.times_us.get(size, math.inf) * _MUCH_BETTER <= min(others, default=math.inf)
         return much_better or self.evidence.may_be_near(entry, size)
 
-    def _fell_short(self, contender: Contender, size: int) -> bool:
+    def fell_short(self, contender: Contender, size: int) -> bool:
         """Whether the estimate says for certain that something which was simulated at a size is better."""
         entry = self.evidence.entry(contender)
         best_us = min(self.evidence.timed(size).values(), default=math.inf)

@@ -284,7 +284,8 @@ class Trial(Evidence):
 
     def _likely(self, size: int, costs: Mapping[Contender, Mapping[int, float]]) -> list[Contender]:
         """What is near the best at a size by what it is likely to cost there, or at the next smaller or larger one that candidates
-        are compared at by what it takes: estimates alone do not say where one overtakes another.
+        are compared at by what it takes: estimates alone do not say where one overtakes another. What fell short at both falls short
+        between them.
         """
         looked_at = self.plan.looked_at
         beside = (*looked_at[: bisect_left(looked_at, size)][-1:], *looked_at[bisect_right(looked_at, size) :][:1])
@@ -294,7 +295,11 @@ class Trial(Evidence):
             least_us = min(taken_us.values(), default=0.0)
             for contender in taken_us.keys() & here.keys():
                 behind[contender] = min(taken_us[contender] / least_us, behind.get(contender, _NEAR_THE_BEST))
-        near = [contender for contender, times in behind.items() if times < _NEAR_THE_BEST]
+        near = [
+            contender
+            for contender, times in behind.items()
+            if times < _NEAR_THE_BEST and not all(self.ranking.fell_short(contender, other) for other in beside)
+        ]
         return sorted(near, key=lambda each: (behind[each], each.position, each.channels, each.instances))
 
     def _refine(self, segments: Sequence[Segment], known: dict[Contender, list[int]]) -> bool:

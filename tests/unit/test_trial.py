@@ -29,6 +29,7 @@ from synth.simulate import Simulator
 from synth.solve import Solution
 from synth.topology import Topology, replicate
 from synth.trial import Contender, Trial
+from synth.trial.ranking import Ranking
 from tests.graphs import dgx1, full, mesh, ring, star, two_boxes
 from tests.jobs import request
 
@@ -149,7 +150,9 @@ def test_what_rings_would_take_is_known_where_no_file_of_them_serves() -> None:
 
 
 def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a long range every other size is looked at; between them, where LL is overtaken, estimates do not say by what."""
+    """Of a long range every other size is looked at; between them, where LL is overtaken, estimates do not say by what. What fell
+    short on either side is left out.
+    """
     between = {}
     search = search_of(mesh(2, 2), "allreduce", KB, GB)
     scored = search.run()
@@ -162,6 +165,13 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
         assert gaps
         between[turns] = sum(len(trial.timed(size)) for size in gaps)
     assert between[8] > 2 * between[0] > 0
+    costs = {each: trial.prices.costs(each) for each in trial.contenders if trial.simulated_us(each)}
+    size = gaps[len(gaps) // 2]
+    first, *others = trial._likely(size, costs)
+    monkeypatch.setattr(Ranking, "fell_short", lambda _, each, other: each == first and other > size)
+    assert trial._likely(size, costs) == [first, *others]
+    monkeypatch.setattr(Ranking, "fell_short", lambda _, each, other: each == first)
+    assert trial._likely(size, costs) == others
 
 
 def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
