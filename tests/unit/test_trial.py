@@ -298,7 +298,7 @@ def test_by_schedule_a_worse_one_is_never_chosen() -> None:
 
 
 def test_processes_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("search", "trial.evidence"):
+    for module in ("search.search", "trial.evidence"):
         monkeypatch.setattr(f"synth.{module}._WORTH_A_PROCESS", 0)
     one = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time"))
     two = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time", jobs=2))
