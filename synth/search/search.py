@@ -87,15 +87,18 @@ class Search:
 
     @property
     def _begun_ahead(self) -> int:
-        """How many waves are begun at once: of small buffers all, of large ones what comes in pieces, which takes as long as what
-        comes before it takes to be simulated.
+        """How many waves are begun at once: of small buffers all; of large ones what comes in pieces, which takes as long as what
+        comes before it takes to be simulated, and what is one candidate after one other, as they take a core each.
         """
         plan, request = self.plan, self.request
         if not plan.ends or request.jobs == 1:
             return 1
         if request.max_bytes <= CONNECTION_BOUND_BYTES:
             return len(plan.waves)
-        return 2 if any(each.pieces for wave in plan.waves[1:2] for each in wave) else 1
+        first, *second = plan.waves[:2]
+        pieces = any(each.pieces for wave in second for each in wave)
+        alone = len(first) == 1 and [*map(len, second)] == [1]
+        return 2 if pieces or alone else 1
 
     def _answers(self, waves: Sequence[Sequence[Candidate]]) -> Generator[_Answer | None, None, None]:
         """What the candidates come to, wave by wave; None for what there is no time for."""

@@ -392,7 +392,7 @@ def test_later_waves_keep_the_places_of_earlier_ones(size: int) -> None:
 
 
 def test_what_comes_in_pieces_is_begun_ahead_if_a_core_is_left() -> None:
-    """So it is of small buffers, whatever comes later, but not of large ones without pieces."""
+    """So is one candidate after one other, and of small buffers whatever comes later; but not what else there is of large ones."""
 
     def begun(topology: Topology, name: str, size: int, jobs: int = 2) -> tuple[int, int]:
         plan = Plan(request(topology, name, size, objective="time", jobs=jobs), find_paths(topology))
@@ -401,6 +401,7 @@ def test_what_comes_in_pieces_is_begun_ahead_if_a_core_is_left() -> None:
     boxes = replicate(load_topology("dgx-a100"), 3)
     assert begun(boxes, "allreduce", GB) == (2, 4)
     assert begun(boxes, "allreduce", GB, jobs=1) == (1, 4)
+    assert begun(replicate(load_topology("dgx-a100"), 2), "allreduce", GB) == (2, 4)
     assert begun(ring(4), "allreduce", GB)[0] == 1
     small, waves = begun(ring(4), "allreduce", MB)
     assert small == waves > 1
