@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +89,8 @@ class _Found:
 
 
 class _Task(NamedTuple):
-    """A contender to be made a program, with its drafts that were `found` since workers started, and simulated at some sizes, or
-    only estimated: it was `given_up` before.
+    """A contender to be made a program, with its drafts that were `found` since workers started, and simulated at some sizes (none:
+    its program alone is wanted), or only estimated: it was `given_up` before.
     """
 
     contender: Contender
@@ -110,7 +110,7 @@ class Effort(NamedTuple):
 @dataclass
 class Evidence:
     """What is known of the candidates of one plan: `refusals` holds why contenders were dropped. What is likely to be the answer is
-    `foreseen`, its program made, while another process simulates it and this one would wait.
+    `foreseen` while another process simulates the program that it made, and this one would wait.
     """
 
     plan: Plan
@@ -395,46 +395,59 @@ class Evidence:
         """
         crew = self._workers()
         tasks = [task for contender, sizes in runs.items() for task in self._tasks(contender, sizes)]
+        likely = self._likeliest(tasks)
+        if likely is not None:
+            tasks = [
+                likely._replace(sizes=[]),
+                *(task._replace(found=()) if task is likely else task for task in tasks),
+            ]
         self.ledger.rest()
-        must = 0 if any(self._times.values()) else 1
+        must = 0 if any(self._times.values()) else 1 + (likely is not None)
         certain = must if may_end else len(tasks)
-        alone = 0 < len(tasks) < self.request.jobs
-        meanwhile = partial(self._make, tasks[0].contender) if alone and self._is_hopeful(tasks[0]) else None
-        with closing(
-            crew.answers(tasks, left_s=self._left_s, certain=certain, meanwhile=meanwhile, kind=_contender)
-        ) as answers:
+        with closing(crew.answers(tasks, left_s=self._left_s, certain=certain, kind=_contender)) as answers:
             for number, (task, found) in enumerate(zip(tasks, answers, strict=True)):
                 if found is None:
-                    self.late += 1
+                    self.late += bool(task.sizes)
                     continue
-                entry = self.entry(task.contender)
-                detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
-                self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
+                if task.sizes:
+                    entry = self.entry(task.contender)
+                    detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
+                    self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
+                if not task.sizes:
+                    self._foresee(task.contender, found)
+
+    def _likeliest(self, tasks: Sequence[_Task]) -> _Task | None:
+        """Of what other processes are to make the likeliest answer, if it may be that: its program is wanted before it is simulated,
+        to be foreseen meanwhile. Nothing is of a range, whose files are not known yet.
+        """
+        request = self.request
+        if self._crew is None or self.foreseen is None or request.jobs == 1 or not request.single_size:
+            return None
+        hopeful = [task for task in tasks if self._is_hopeful(task)]
+        return min(hopeful, key=lambda task: self.estimates(task.contender)[task.sizes[0]], default=None)
 
     def _is_hopeful(self, task: _Task) -> bool:
-        """Whether a candidate that was not tried in any shape may be the best so far at the sizes of a task: then its program is
-        wanted here, too.
+        """Whether a candidate that was not tried in any shape may be the best so far at the sizes of a task, and the answer if
+        nothing comes after it, or it may be near enough to the limit.
         """
         if any(tried.position == task.contender.position for tried in self._times):
             return False
         estimates_us = self.estimates(task.contender)
         return all(
-            estimates_us.get(size, math.inf) < min(self.timed(size).values(), default=math.inf) for size in task.sizes
+            estimates_us.get(size, math.inf) < min(self.timed(size).values(), default=math.inf)
+            and (not self.more or self._goal.may_be_close(size, estimates_us[size]))
+            for size in task.sizes
         )
 
-    def _make(self, contender: Contender) -> None:
-        """Have the contender's program, or know why there is none. Where it may be the answer it is foreseen, if that is likely to
-        be over when the time of the request is.
+    def _foresee(self, contender: Contender, found: _Found | NoAnswerError) -> None:
+        """Have a program that another process made here, too, and foreseen, if that is likely to be over when the time of the
+        request is: it takes about as long as making it.
         """
-        began_s = self.ledger.elapsed_s()
-        with suppress(NoAnswerError):
-            self.algo(contender)
-            may_be_last = not self.more or all(
-                self._goal.may_be_close(size, us) for size, us in self.estimates(contender).items()
-            )
-            if self.foreseen is not None and may_be_last and self._left_s() > self.ledger.elapsed_s() - began_s:
-                self.foreseen(contender)
+        if isinstance(found, NoAnswerError) or self.foreseen is None:
+            return
+        if self._left_s() > sum(found.seconds.values()):
+            self.foreseen(contender)
         self.ledger.rest()
 
     def _workers(self) -> Crew[Evidence, _Task, _Found | NoAnswerError]:
@@ -463,7 +476,8 @@ class Evidence:
             self.contenders.append(contender)
         self._extents[contender] = found.extent
         self._drafts_of(contender).add(found.made)
-        self._times.setdefault(contender, {}).update(found.times_us)
+        if found.times_us:
+            self._times.setdefault(contender, {}).update(found.times_us)
         if found.given_up:
             self._given_up.add(contender)
         self.ledger.add(found.seconds)
@@ -563,8 +577,9 @@ def _simulated(evidence: Evidence, task: _Task) -> _Found | NoAnswerError:
     drafts.add(task.found)
     before = len(drafts.made)
     try:
+        extent = here.extent(contender)
         times = {size: here.time_us(contender, size) for size in task.sizes}
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    return _Found(here.extent(contender), drafts.made[before:], times, bool(here._given_up), here.ledger.seconds)
+    return _Found(extent, drafts.made[before:], times, bool(here._given_up), here.ledger.seconds)

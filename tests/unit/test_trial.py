@@ -691,51 +691,64 @@ def test_where_nothing_of_the_first_wave_could_be_made_a_search_goes_on(
     assert not trial.has_answers
 
 
-@pytest.mark.parametrize(("jobs", "here"), [(2, 1), (1, 0)])
-def test_the_one_program_that_is_waited_for_is_made_here_too_if_a_core_is_left(
-    jobs: int, here: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("jobs", "more", "left_s", "seen"),
+    [(2, False, 9.0, True), (1, False, 9.0, False), (2, True, 9.0, False), (2, False, 0.0, False)],
+)
+def test_the_likeliest_answer_is_foreseen_while_it_is_simulated(
+    jobs: int, more: bool, left_s: float, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """If a core is left, and time, and nothing comes after it that may be nearer to the limit."""
     plan = search_of(star(4), "allgather", GB, GB).plan
     plan = replace(plan, request=replace(plan.request, jobs=jobs))
     trial = Trial(plan, Ledger(), lambda _: None)
-    trial.scored = [first_wave(star(4), "allgather")[0]]
-    trial.work = math.inf
-    made: list[Contender] = []
-    monkeypatch.setattr(Trial, "_make", lambda _, contender: made.append(contender))
-    trial.carry_out({Contender(0): [GB]})
-    trial.carry_out({Contender(0, 0, 2): [GB]})
+    entry = first_wave(star(4), "allgather")[0]
+    limit_us = plan.bound.time_us(GB)
+    trial.scored = [replace(entry, times_us={GB: limit_us * times}) for times in (1.3, 1.2)]
+    trial.more, trial.work = more, math.inf
+    monkeypatch.setattr(Trial, "_left_s", lambda _: left_s)
+    foreseen: list[tuple[Contender, bool, bool]] = []
+    trial.foreseen = lambda each: foreseen.append((each, trial.extent(each).steps > 0, trial.is_made(each)))
+    trial.carry_out({Contender(0): [GB], Contender(1): [GB]})
+    assert foreseen == [(Contender(1), True, False)] * seen
+    assert trial.is_made(Contender(0))
+    assert trial.is_made(Contender(1))
+    trial.carry_out({Contender(1, 0, 2): [GB]})
     trial.close()
-    assert made == [Contender(0)] * here
+    assert len(foreseen) == seen
+
+
+def test_no_time_for_the_likeliest_answer_is_one_simulation_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = search_of(star(4), "allgather", GB, GB).plan
+    plan = replace(plan, request=replace(plan.request, jobs=2))
+    trial = Trial(plan, Ledger(), lambda _: None)
+    entry = first_wave(star(4), "allgather")[0]
+    trial.scored = [replace(entry, times_us={GB: entry.times_us[GB] * times}) for times in (1.0, 0.9, 0.8)]
+    trial.work = math.inf
+    trial.foreseen = lambda _: None
+    trial.carry_out({Contender(0): [GB]}, may_end=True)
+    monkeypatch.setattr(Trial, "_left_s", lambda _: -1.0)
+    trial.carry_out({Contender(1): [GB], Contender(2): [GB]}, may_end=True)
+    trial.close()
+    assert trial.is_made(Contender(0))
+    assert trial.late == 2
 
 
 @pytest.mark.parametrize(
-    ("times", "more", "left_s", "seen"),
-    [
-        (1.0, False, 9.0, True),
-        (1.2, False, 9.0, True),
-        (1.0, True, 9.0, True),
-        (1.2, True, 9.0, False),
-        (1.0, False, 0.0, False),
-    ],
+    ("times", "more", "hopeful"), [(1.0, False, True), (1.2, False, True), (1.0, True, True), (1.2, True, False)]
 )
-def test_what_may_be_the_answer_is_foreseen(
-    times: float, more: bool, left_s: float, seen: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If nothing comes after it or it may be near enough to the limit, by its estimate, and there is time."""
+def test_what_may_be_the_answer_is_hopeful(times: float, more: bool, hopeful: bool) -> None:
+    """If nothing comes after it or it may be near enough to the limit, by its estimate."""
     plan = search_of(star(4), "allgather", GB, GB).plan
     trial = Trial(plan, Ledger(), lambda _: None)
     entry = first_wave(star(4), "allgather")[0]
     trial.scored = [replace(entry, times_us={GB: plan.bound.time_us(GB) * times})]
     trial.more = more
-    foreseen: list[Contender] = []
-    trial.foreseen = foreseen.append
-    monkeypatch.setattr(Trial, "_left_s", lambda _: left_s)
-    trial._make(Contender(0))
-    assert foreseen == [Contender(0)] * seen
+    assert trial._is_hopeful(trial._tasks(Contender(0), [GB])[0]) == hopeful
 
 
 @pytest.mark.parametrize(("share", "hopeful"), [(0.9, True), (1.1, False)])
-def test_a_later_program_is_made_here_too_if_it_may_be_better_than_the_best(share: float, hopeful: bool) -> None:
+def test_a_later_program_is_hopeful_if_it_may_be_better_than_the_best(share: float, hopeful: bool) -> None:
     plan = search_of(star(4), "allgather", GB, GB).plan
     trial = Trial(plan, Ledger(), lambda _: None)
     entry = first_wave(star(4), "allgather")[0]
