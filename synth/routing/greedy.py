@@ -23,6 +23,8 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 _SAME_MOMENT_US = 1e-9
+#: What differences of late times are off by at most, of these times.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ class _Run:
             others_us[:, path.src] = np.inf
             best_us = others_us.min(axis=1) - now
             limit_us = np.where(tables.single[rows], limit_us, best_us) if tables.any_single else best_us
-        worth: Bools = direct_us <= self.patience * limit_us + _SAME_MOMENT_US
+        worth: Bools = direct_us <= self.patience * limit_us + max(_SAME_MOMENT_US, now * _ROUNDING)
         return worth
 
 
