@@ -20,8 +20,8 @@ from synth.solve import Solution
 from synth.units import format_size
 from synth.workers import in_time
 
-#: Of the time limit, what the search may take; the rest is for simulating what it found.
-_SEARCH_SHARE = 0.6
+#: Of the time limit, what the search may take; the rest is for simulating what it found, which takes longer of a range.
+_SEARCH_SHARE, _SEARCH_SHARE_OF_A_RANGE = 0.6, 0.5
 #: Transfers of all candidates together from which on the search is left to other processes: below, it ends within a second.
 _WORTH_A_PROCESS = 4_000
 #: Schedules that take so many times as long as others gain too little by finer cuts.
@@ -113,7 +113,8 @@ class Search:
 
     def _left_s(self) -> float:
         """Seconds that the search may still take."""
-        return self.request.time_limit_s * _SEARCH_SHARE - self.ledger.elapsed_s()
+        share = _SEARCH_SHARE if self.request.single_size else _SEARCH_SHARE_OF_A_RANGE
+        return self.request.time_limit_s * share - self.ledger.elapsed_s()
 
     def _hopeful(self, planned: Sequence[Candidate]) -> list[Candidate]:
         """Without finer cuts of free roots where what an earlier wave made of these was far behind: they take longest, and gain

@@ -65,6 +65,8 @@ _SHORT_IN_PIECES_BYTES = 512 << 20
 _FEW_PIECES = 48
 #: Collectives whose result replaces what they are given, unless asked otherwise.
 _IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
+#: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
+_NEAR_SIZE = 2
 
 
 class Extent(NamedTuple):
@@ -127,6 +129,8 @@ class Evidence:
         self.work = 0
         """what was planned so far: messages of all programs that are simulated, times the sizes that they are simulated at, times
         the links that they cross (what shares links is simulated together), and transfers of those that are made"""
+        self.share = 1.0
+        """of the time limit, when simulations of the kind that is at hand have to be over"""
         self.late = 0
         """simulations for which there was no time"""
         self.more = False
@@ -243,11 +247,22 @@ class Evidence:
         return self._simulators[contender]
 
     def taken_us(self, contender: Contender, size: int) -> float:
-        """`time_us` where that is known; else on the line between the nearest sizes where it is."""
+        """`time_us` where that is known; else on the line between the nearest sizes where it is, and beyond these as much longer
+        or shorter as is estimated.
+        """
         known = self.simulated_us(contender)
-        if size in known:
+        if min(known) <= size <= max(known):
+            return float(np.interp(size, list(known), list(known.values())))
+        return self.expected_us(contender, size)
+
+    def expected_us(self, contender: Contender, size: int) -> float:
+        """`time_us` where that is known; else the estimate, and as much more or less as at the nearest size where it is."""
+        known, estimates = self._times[contender], self.estimates(contender)
+        near = min(known, key=lambda other: (_apart(other, size), other))
+        if near == size:
             return known[size]
-        return float(np.interp(size, list(known), list(known.values())))
+        scale = known[near] / estimates[near]
+        return estimates[size] * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
 
     def simulated_us(self, contender: Contender) -> dict[int, float]:
         """The times of a contender that are known, by size."""
@@ -390,21 +405,19 @@ class Evidence:
         return work
 
     def carry_out(self, runs: Runs, *, may_end: bool = False) -> None:
-        """Make the planned programs and simulate them; with `may_end`, only while the time of the request is not up, unless nothing
-        was simulated so far: then the first is waited for.
+        """Make the planned programs and simulate them; with `may_end`, only while the time of the request allows, unless nothing
+        is known so far: then the first is made for certain, and estimated if there is no time to simulate it.
         """
         crew = self._workers()
         tasks = [task for contender, sizes in runs.items() for task in self._tasks(contender, sizes)]
         likely = self._likeliest(tasks)
-        if likely is not None:
-            tasks = [
-                likely._replace(sizes=[]),
-                *(task._replace(found=()) if task is likely else task for task in tasks),
-            ]
+        must = may_end and bool(tasks) and not any(self._times.values())
+        first = tasks[0] if must and likely is None else likely
+        if first is not None:
+            tasks = [first._replace(sizes=[]), *(task._replace(found=()) if task is first else task for task in tasks)]
         self.ledger.rest()
-        must = 0 if any(self._times.values()) else 1 + (likely is not None)
-        certain = must if may_end else len(tasks)
-        with closing(crew.answers(tasks, left_s=self._left_s, certain=certain, kind=_contender)) as answers:
+        certain = len(tasks) if not may_end else int(must)
+        with closing(crew.answers(tasks, left_s=self.left_to_try_s, certain=certain, kind=_contender)) as answers:
             for number, (task, found) in enumerate(zip(tasks, answers, strict=True)):
                 if found is None:
                     self.late += bool(task.sizes)
@@ -414,8 +427,11 @@ class Evidence:
                     detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
                     self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
                 self._take(task.contender, found)
-                if not task.sizes:
+                if not task.sizes and likely is not None:
                     self._foresee(task.contender, found)
+        if must and first is not None and not any(self._times.values()) and first.contender not in self.refusals:
+            self._given_up.add(first.contender)
+            self._times[first.contender] = {size: self.entry(first.contender).times_us[size] for size in first.sizes}
 
     def _likeliest(self, tasks: Sequence[_Task]) -> _Task | None:
         """Of what other processes are to make the likeliest answer, if it may be that: its program is wanted before it is simulated,
@@ -461,7 +477,7 @@ class Evidence:
 
     def _tasks(self, contender: Contender, sizes: list[int]) -> list[_Task]:
         """What is to be done: all at once where the program has to be made first."""
-        given_up = contender in self._given_up
+        given_up = contender in self._given_up or self.left_to_try_s() <= 0
         if self.is_made(contender):
             return [_Task(contender, [size], given_up, ()) for size in reversed(sizes)]
         known = self._known_drafts.get(self._first_of(contender), 0)
@@ -481,6 +497,10 @@ class Evidence:
         if found.given_up:
             self._given_up.add(contender)
         self.ledger.add(found.seconds)
+
+    def left_to_try_s(self) -> float:
+        """Seconds that are left for simulations of the kind that is at hand."""
+        return self.request.time_limit_s * self.share - self.ledger.elapsed_s()
 
     def _left_s(self) -> float:
         """Seconds of the request that are left."""
@@ -565,6 +585,11 @@ class Evidence:
 
 def _contender(task: _Task) -> Contender:
     return task.contender
+
+
+def _apart(one: int, other: int) -> int:
+    """How many doublings lie between two sizes."""
+    return abs(one.bit_length() - other.bit_length())
 
 
 def _simulated(evidence: Evidence, task: _Task) -> _Found | NoAnswerError:

@@ -26,8 +26,6 @@ _TIME_PRICE_LARGE = 0.12
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Buffers from which on what one more byte takes is about the same.
 _FILLING_BYTES = 8 << 20
-#: What a simulation says of an estimate holds for sizes so many doublings away; farther, it does not make it better.
-_NEAR_SIZE = 2
 
 
 @dataclass(frozen=True)
@@ -52,22 +50,14 @@ class Prices:
 
     def costs(self, contender: Contender) -> dict[int, float]:
         """What the contender costs at every size that it can serve, from its times at some: us and a price."""
-        known = self.evidence.simulated_us(contender)
-        if not known:
+        if not self.evidence.is_made(contender):
             return {}
         entry = self.evidence.entry(contender)
-        costs = {}
-        estimates = self.evidence.estimates(contender)
-        for size, estimate_us in estimates.items():
-            if not self.evidence.divides(entry, contender.instances, size):
-                continue
-            taken = known.get(size)
-            if taken is None:
-                near = min(known, key=lambda other: (_apart(other, size), other))
-                scale = known[near] / estimates[near]
-                taken = estimate_us * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
-            costs[size] = taken * self.price(contender, size)
-        return costs
+        return {
+            size: self.evidence.expected_us(contender, size) * self.price(contender, size)
+            for size in self.evidence.estimates(contender)
+            if self.evidence.divides(entry, contender.instances, size)
+        }
 
     def split(self, known: Mapping[Contender, Sequence[int]], max_files: int, *, alone: bool = False) -> list[Segment]:
         """The cheapest split, by times where these are `known` or simulated; `alone` among what is known so."""
@@ -100,8 +90,3 @@ class Prices:
             for size, cost in costs.items():
                 rivals[size] = min(rivals.get(size, math.inf), cost)
         return rivals
-
-
-def _apart(one: int, other: int) -> int:
-    """How many doublings lie between two sizes."""
-    return abs(one.bit_length() - other.bit_length())

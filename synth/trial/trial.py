@@ -48,6 +48,11 @@ _WORK_BETWEEN = 250_000
 #: Pieces, which take seven to ten times as long as what comes before them, are in time while so much of it is left; three times as
 #: long where what all boxes do alike is simulated for one.
 _EARLY_ENOUGH, _EARLY_ENOUGH_ALIKE = 7 / 8, 3 / 4
+#: Of the time limit, when simulations have to be over, of a range by kind: those of the most promising candidates, those of others,
+#: those between the sizes of these, and those of what is chosen. Files are still to be made and verified then.
+_OPENED_BY, _TRIED_BY, _FILLED_IN_BY, _CHOSEN_BY = 0.9, 0.75, 0.85, 0.95
+#: Where there is no time for more, what takes so many times as long as the most promising is good enough.
+_GOOD_ENOUGH = 1.5
 
 
 class Trial(Evidence):
@@ -60,6 +65,7 @@ class Trial(Evidence):
         self.ranking = Ranking(self, self.shapes, self.prices)
         self.shapes_work = 0
         """of the work, what went to other shapes"""
+        self._allow(_OPENED_BY)
         self.looks = 0
         """waves of candidates that were looked at"""
 
@@ -97,7 +103,17 @@ class Trial(Evidence):
     @property
     def has_answers(self) -> bool:
         """Whether all sizes that candidates are compared at have an answer that a runtime holds."""
-        return all(map(self.timed, self.plan.looked_at))
+        return all(map(self.is_answered, self.plan.looked_at))
+
+    def is_answered(self, size: int) -> bool:
+        """Whether something was simulated at a size or, if there is no time for that, at others, and serves it nearly as well as
+        anything promises to.
+        """
+        if self.timed(size) or self.left_to_try_s() > 0:
+            return bool(self.timed(size))
+        made_us = min((self.prices.costs(each).get(size, math.inf) for each in self.contenders), default=math.inf)
+        hopeful = (self.estimates(each).get(size, math.inf) for each in self.contenders if each not in self.refusals)
+        return made_us < math.inf and made_us <= _GOOD_ENOUGH * min(hopeful, default=math.inf)
 
     @property
     def closed(self) -> bool:
@@ -162,9 +178,11 @@ class Trial(Evidence):
         """Which contender (by its index in `contenders`) serves which sizes; empty where `max_files` files cannot serve all.
 
         Between the sizes that were simulated a contender's estimate stands in, and may flatter it: what is chosen is simulated where
-        it serves, and the choice made again, until it stands.
+        it serves, and the choice made again, until it stands, or there is no time left.
         """
+        self._allow(_FILLED_IN_BY)
         self._look_between()
+        self._allow(_CHOSEN_BY)
         known: dict[Contender, list[int]] = {}
         segments = self.prices.split(known, max_files)
         for _ in range(_MOST_CHOICES):
@@ -178,6 +196,7 @@ class Trial(Evidence):
         """Simulate at every size looked at what rules out others, the candidate that seems best there, then the next ones, while
         there is work left.
         """
+        self._allow(_OPENED_BY)
         ranked = {size: self.ranking.ranked(size) for size in self.plan.looked_at}
         quick: Runs = {}
         for size in self.plan.looked_at:
@@ -190,6 +209,7 @@ class Trial(Evidence):
             for contender in self.ranking.openers(ranked[size], size) if not self.is_reached(size) else ():
                 self.spend(first, contender, size, math.inf)
         self.carry_out(first, may_end=True)
+        self._allow(_TRIED_BY)
         self.carry_out(
             {
                 replace(each, instances=self.request.instances or 1): first[each]
@@ -209,8 +229,12 @@ class Trial(Evidence):
         for size in self.plan.looked_at:
             # What a runtime cannot hold says so only now: the next one gets its chance.
             for contender in ranked[size].all:
-                if not self.timed(size):
+                if not self.is_answered(size):
                     self.carry_out({contender: [size]})
+
+    def _allow(self, share: float) -> None:
+        """Let simulations of a range go on until so much of the time limit is gone."""
+        self.share = _CHOSEN_BY if self.request.single_size else share
 
     def _is_too_wide(self, contender: Contender) -> bool:
         """Whether an opener may do better on fewer threadblocks: no runtime holds it on many, or it comes in rounds, whose messages
@@ -317,5 +341,5 @@ class Trial(Evidence):
                 known[contender] = sorted({*before, *near})
                 kept = [size for size in near if not thinned or size in self.plan.looked_at or size in ends]
                 wanted[contender] = sorted({*wanted.get(contender, []), *kept})
-        self.carry_out(wanted)
+        self.carry_out(wanted, may_end=True)
         return bool(wanted)

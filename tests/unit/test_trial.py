@@ -718,7 +718,7 @@ def test_the_likeliest_answer_is_foreseen_while_it_is_simulated(
     assert len(foreseen) == seen
 
 
-def test_no_time_for_the_likeliest_answer_is_one_simulation_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_time_for_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = search_of(star(4), "allgather", GB, GB).plan
     plan = replace(plan, request=replace(plan.request, jobs=2))
     trial = Trial(plan, Ledger(), lambda _: None)
@@ -727,11 +727,59 @@ def test_no_time_for_the_likeliest_answer_is_one_simulation_left(monkeypatch: py
     trial.work = math.inf
     trial.foreseen = lambda _: None
     trial.carry_out({Contender(0): [GB]}, may_end=True)
-    monkeypatch.setattr(Trial, "_left_s", lambda _: -1.0)
+    monkeypatch.setattr(Trial, "left_to_try_s", lambda _: -1.0)
     trial.carry_out({Contender(1): [GB], Contender(2): [GB]}, may_end=True)
     trial.close()
-    assert trial.is_made(Contender(0))
-    assert trial.late == 2
+    made = [trial.is_made(Contender(position)) for position in range(3)]
+    assert made[0]
+    assert trial.late == made.count(False)  # a process may be sooner than no time at all
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_time_is_up_one_program_is_made_and_estimated(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first there is, or the next one where no runtime holds that."""
+    plan = search_of(star(4), "allgather", GB, GB).plan
+    trial = Trial(replace(plan, request=replace(plan.request, jobs=jobs)), Ledger(), lambda _: None)
+    entry = first_wave(star(4), "allgather")[0]
+    trial.work = math.inf
+    trial.refusals[Contender(0)] = NoAnswerError("too many steps")
+    monkeypatch.setattr(Trial, "left_to_try_s", lambda _: -1.0)
+    trial.look_at([entry, replace(entry, candidate=replace(entry.candidate, count=2))])
+    trial.close()
+    assert trial.simulated_us(Contender(1)) == entry.times_us
+    assert trial.extent(Contender(1)).steps > 0
+    assert not trial.is_simulated(Contender(1))
+    assert trial.has_answers
+
+
+def test_where_time_is_up_what_was_made_serves_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it takes there is as much more than its estimate as where it was simulated, and on the line between such sizes."""
+    search = search_of(star(4), "allgather", MB, 64 * MB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    scored = search.run()
+    first = next(entry for entry in scored if entry.times_us.keys() == set(trial.sizes))
+    trial.look_at([first])
+    assert not trial.late
+    served = Contender(0, 0, 1)
+    low, high = 2 * MB, 8 * MB
+    taken = {size: trial.time_us(served, size) for size in (low, high)}
+    trial._times = {served: taken}
+    assert not trial.has_answers
+    monkeypatch.setattr(Trial, "left_to_try_s", lambda _: -1.0)
+    assert trial.has_answers
+    trial.contenders.append(Contender(1))
+    trial.scored = [first, replace(first, times_us={size: us / 2 for size, us in first.times_us.items()})]
+    assert not trial.has_answers  # something promises to be far better
+    trial.refusals[Contender(1)] = NoAnswerError("too many steps")
+    assert trial.has_answers
+    assert taken[low] < trial.taken_us(served, 4 * MB) < taken[high]
+    estimates_us = trial.estimates(served)
+    more = taken[high] / estimates_us[high]
+    assert trial.taken_us(served, 16 * MB) == pytest.approx(estimates_us[16 * MB] * more)
+    assert trial.taken_us(served, 64 * MB) == pytest.approx(estimates_us[64 * MB] * max(more, 1.0))
+    assert [(segment.first, segment.last) for segment in trial.segments(4)] == [(0, len(trial.sizes) - 1)]
+    assert trial._times == {served: taken}
+    assert trial.late
 
 
 @pytest.mark.parametrize(
