@@ -282,7 +282,8 @@ def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:
 def _time_notes(trial: Trial, chosen: Sequence[Contender]) -> list[str]:
     if not all(map(trial.is_simulated, chosen)):
         return [
-            "time is the exact schedule with the protocol's hop latency and wire share: some program is too large to simulate here"
+            "time is the exact schedule with the protocol's hop latency and wire share: "
+            "some program is too large to simulate here, or there was no time for it"
         ]
     notes = ["time is what the simulated interpreter takes, launch included"]
     if len(trial.sizes) > len(trial.plan.looked_at) and any(map(trial.is_thinned, chosen)):
