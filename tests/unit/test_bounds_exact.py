@@ -60,7 +60,7 @@ def test_what_gpus_share_lets_a_byte_in_once_for_each() -> None:
         assert found.what.startswith("limit of copies")
         assert found.cut is None
         assert any("nic" in link for link in found.full)
-        result = synthesize(request(topology, name, 64 << 20, objective="schedule"))
+        result = synthesize(request(topology, name, 64 << 20, objective="schedule", chunks=8))
         assert 0.9 <= result.sizes[0].bound_us / result.sizes[0].schedule_us <= 1.0
 
 
