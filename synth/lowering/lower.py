@@ -44,6 +44,8 @@ from synth.lowering.turns import Turns, boxes_first
 _STEP_ATTEMPTS = 4
 #: What has fewer steps has no more room for them, all threadblocks together, than so many times what it had.
 _MORE_SLOTS = 1.25
+#: Of so many sends a draft takes a second.
+_MANY_SENDS = 10_000
 #: Of a threadblock's steps, the share that messages are given where there are threadblocks enough: the rest is for nops, which wait
 #: for second flags.
 _ROOM_FOR_MESSAGES = 0.7
@@ -134,6 +136,8 @@ def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> Draft:
     """
     options = problem.options
     for parallel in _narrower(problem, foreseen):
+        if _is_long(problem) and _threadblocks_apart(problem, parallel) > options.threadblocks:
+            continue
         try:
             draft = _draft(problem, parallel, pack=False)
         except NoAnswerError:
@@ -154,12 +158,19 @@ def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> Draft:
 
 
 def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int, int]]:
-    """Channels of every path, fewer each time: those foreseen, those that bandwidth needs, and on to one each."""
+    """Channels of every path, fewer each time: those foreseen, as many of them as there are threadblocks for without joining any,
+    those that bandwidth needs, and on to one each.
+    """
     yield foreseen
     needed = channels_per_path(problem.instance, problem.schedule, problem.options)
+    most = max(needed.values(), default=1)
+    for between in range(max(foreseen.values(), default=1) - 1, most, -1):
+        fewer = {path: max(needed[path], min(count, between)) for path, count in foreseen.items()}
+        if _threadblocks_apart(problem, fewer) <= problem.options.threadblocks:
+            yield fewer
+            break
     if needed != foreseen:
         yield needed
-    most = max(needed.values(), default=1)
     while most > 1:
         most = (most + 1) // 2
         yield {path: min(count, most) for path, count in needed.items()}
@@ -177,6 +188,8 @@ def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Dra
         refused = tried != draft.parallel and all(parallel[path] >= count for path, count in tried.items())
         unreadable = draft.unreadable(options.limits, options.instances)
         if draft.packed or parallel == draft.parallel or refused or unreadable:
+            break
+        if _is_long(problem) and _threadblocks_apart(problem, parallel) > options.threadblocks:
             break
         try:
             wider = _draft(problem, parallel, pack=False)
@@ -216,6 +229,31 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
         sent[instance.paths[path].src] += count
         received[instance.paths[path].dst] += count
     return max((sent | received if joined else sent + received).values(), default=0)
+
+
+def _is_long(problem: _Problem) -> bool:
+    """Whether a draft takes a second: then none is made that has too many threadblocks unless receives and sends share them, which
+    they hardly ever do where there are so many.
+    """
+    return len(problem.schedule.sends) >= _MANY_SENDS
+
+
+def _threadblocks_apart(problem: _Problem, parallel: dict[int, int]) -> int:
+    """Threadblocks of the busiest rank, all instances together, where none receives and sends."""
+    apart = threadblocks_needed(problem.instance, parallel, joined=False)
+    return (apart + (max(parallel.values(), default=0) if _copies_own(problem) else 0)) * problem.options.instances
+
+
+def _copies_own(problem: _Problem) -> bool:
+    """Whether a rank has to copy what it has to where it wants it: each channel has a threadblock for that."""
+    if problem.target.collective.combining:
+        return False
+    layout = problem.layout
+    return any(
+        layout.source(rank, chunk) not in (None, there)
+        for rank in range(problem.target.collective.num_ranks)
+        for chunk, there in layout.destinations(rank).items()
+    )
 
 
 def _more_channels(problem: _Problem, draft: Draft) -> dict[int, int]:
