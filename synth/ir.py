@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from synth.instance import Instance
@@ -47,6 +48,9 @@ class Send(NamedTuple):
     arrive_us: float
 
 
+_BY_START = attrgetter("start_us", "path", "chunks")
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """All messages in order of start (ties: path, chunks); `makespan_us` is the last arrival."""
@@ -56,7 +60,7 @@ class Schedule:
     @classmethod
     def of(cls, sends: Iterable[Send]) -> Schedule:
         """The schedule of messages in any order."""
-        return cls(tuple(sorted(sends, key=lambda send: (send.start_us, send.path, send.chunks))))
+        return cls(tuple(sorted(sends, key=_BY_START)))
 
     @property
     def makespan_us(self) -> float:

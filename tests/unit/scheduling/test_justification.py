@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,26 @@ def test_messages_that_overlap_become_a_schedule() -> None:
     at_once = Schedule(tuple(send._replace(start_us=0.0, arrive_us=1.0) for send in schedule.sends))
     exact = Justification().in_order(instance, at_once)
     check_schedule(instance, exact, Routing(schedule.transfers()))
+
+
+@pytest.mark.parametrize(("later_us", "pushed"), [(0.0, 1), (1.0, 2)])
+def test_what_is_listed_is_pushed_if_it_ends_at_another_time(
+    later_us: float, pushed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = instance_of(line(3), "allgather", 4, 1e6)
+    order = tree_schedule(instance)
+    found = Justification(idle=math.inf).in_order(instance, order)
+
+    def listed(*_: object) -> Schedule:
+        *sends, last = found.sends
+        return Schedule((*sends, last._replace(arrive_us=found.makespan_us + later_us)))
+
+    runs = []
+    push = Justification._pushed
+    monkeypatch.setattr(Justification, "_pushed", lambda *each: runs.append(each) or push(*each))
+    monkeypatch.setattr("synth.scheduling.justification.list_schedule", listed)
+    assert Justification(idle=0.0, busy=0.0).in_order(instance, order).makespan_us <= found.makespan_us
+    assert len(runs) == pushed
 
 
 def test_links_that_others_cover_do_not_decide() -> None:
