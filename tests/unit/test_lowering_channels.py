@@ -113,6 +113,42 @@ def test_more_threadblocks_that_hardly_save_steps_are_not_taken(
     assert (algo.nchannels, _steps(algo)) == (channels, chunks // channels)
 
 
+@pytest.mark.parametrize(
+    ("collective", "threadblocks", "channels", "drafts", "of_long_ones"),
+    [
+        # Four channels for the steps have 28 threadblocks, of which four copy; they might be 16 if all were shared.
+        ("allgather", 28, 4, 1, 1),
+        ("allgather", 24, 3, 2, 1),
+        ("allgather", 20, 2, 2, 1),
+        # Nothing is copied.
+        ("reduce-scatter", 24, 4, 1, 1),
+        ("reduce-scatter", 20, 3, 2, 1),
+    ],
+)
+def test_where_receives_and_sends_do_not_share_there_are_as_many_channels_as_threadblocks_allow(
+    collective: str,
+    threadblocks: int,
+    channels: int,
+    drafts: int,
+    of_long_ones: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A draft that is long to make is not tried if nothing but sharing would make it fit."""
+    lowering = sys.modules[lower.__module__]
+    new, made = lowering._new_draft, []
+    monkeypatch.setattr(lowering, "_new_draft", lambda *each: made.append(each) or new(*each))
+    instance = graphs.instance_of(graphs.full(4), collective, 200)
+    schedule = tree_schedule(instance)
+    options = LoweringOptions(max_threadblocks=threadblocks)
+    algo = lower(instance, schedule, options)
+    verify_algo(algo, instance.collective)
+    assert (algo.nchannels, _threadblocks(algo) <= threadblocks, len(made)) == (channels, True, drafts)
+    made.clear()
+    monkeypatch.setattr(lowering, "_MANY_SENDS", len(schedule.sends))
+    assert lower(instance, schedule, options) == algo
+    assert len(made) == of_long_ones
+
+
 def test_instances_run_on_channels_of_their_own() -> None:
     instance = graphs.instance_of(graphs.ring(4), "allgather", 2)
     one = lower(instance, tree_schedule(instance), LoweringOptions())
