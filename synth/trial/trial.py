@@ -15,9 +15,9 @@ from dataclasses import replace
 from synth.choice import Segment
 from synth.search import Scored
 from synth.trial.contender import Contender, Runs
-from synth.trial.evidence import Evidence
 from synth.trial.prices import Prices
 from synth.trial.ranking import Ranking
+from synth.trial.running import Running
 from synth.trial.shapes import Shapes
 
 #: Candidates at one size that go to the simulator at most.
@@ -28,7 +28,7 @@ _MORE_APART = 2
 _MOST_SPREADS = 3
 #: So many times what is chosen for a range is simulated where it was not, and the choice made again.
 _MOST_CHOICES = 8
-#: What all simulations may be as work (`Evidence.work`).
+#: What all simulations may be as work (`Running.work`).
 _MOST_WORK = 400_000
 #: Of that, what may go to candidates as they are; other shapes of the best get the rest.
 _OPENING_SHARE = 0.5
@@ -55,8 +55,8 @@ _OPENED_BY, _TRIED_BY, _FILLED_IN_BY, _CHOSEN_BY = 0.9, 0.75, 0.85, 0.95
 _GOOD_ENOUGH = 1.5
 
 
-class Trial(Evidence):
-    """The evidence, and what more of it to find: `look_at` candidates as they come, then ask for the `segments`."""
+class Trial(Running):
+    """What more evidence to find: `look_at` candidates as they come, then ask for the `segments`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -303,7 +303,7 @@ def test_by_schedule_a_worse_one_is_never_chosen() -> None:
 
 
 def test_processes_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("search.search", "trial.evidence"):
+    for module in ("search.search", "trial.running"):
         monkeypatch.setattr(f"synth.{module}._WORTH_A_PROCESS", 0)
     one = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time"))
     two = synthesize(request(full(4), "allgather", 64 * KB, MB, objective="time", jobs=2))
@@ -338,7 +338,7 @@ def test_the_simulator_chooses_the_protocol(size: int, protocol: str) -> None:
 def test_what_is_too_much_to_simulate_is_estimated(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     """On a star flows share links, so that rates change; given up at the first change, nothing is simulated to its end."""
     monkeypatch.setattr("synth.trial.evidence._MOST_TOUCHED", 0)
-    monkeypatch.setattr("synth.trial.evidence._WORTH_A_PROCESS", 0)
+    monkeypatch.setattr("synth.trial.running._WORTH_A_PROCESS", 0)
     job = replace(request(star(4), "alltoall", 16 * MB, objective="time"), jobs=jobs)
     plan = Plan(job, find_paths(job.topology))
     trial = Trial(plan, Ledger(), lambda _: None)
@@ -879,7 +879,7 @@ def test_rounds_of_very_many_ranks_or_few_hops_are_simulated_if_they_may_be_the_
 def test_over_boxes_of_few_gpus_with_nics_enough_what_comes_in_rounds_has_few_steps(
     peers: int, nics: int, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.trial.evidence._FEW_PEERS", peers)
+    monkeypatch.setattr("synth.trial.programs._FEW_PEERS", peers)
     search = search_of(two_boxes(full(4), range(nics)), "allreduce", 64 * MB, 64 * MB)
     trial = Trial(search.plan, Ledger(), lambda _: None)
     paced = {each: search.solve(each) for each in search.plan.candidates() if each.in_rounds}
