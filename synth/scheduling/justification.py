@@ -193,13 +193,14 @@ class _Busy:
             for link, after_us, busy_us in spans:
                 begin_us = start_us + after_us
                 begins, ends = self.begins[link], self.ends[link]
-                index = bisect_right(ends, begin_us + _SAME_MOMENT_US)
+                index = first = bisect_right(ends, begin_us + _SAME_MOMENT_US)
                 while index < len(begins) and begins[index] < begin_us + busy_us - _SAME_MOMENT_US:
                     begin_us = ends[index]
                     index += 1
-                    waiting = True
-                start_us = begin_us - after_us
-            waiting = waiting and len(spans) > 1
+                # Late times are rounded by more than a moment: then what waits for the end of a block already starts there.
+                if index > first and begin_us - after_us > start_us:
+                    start_us = begin_us - after_us
+                    waiting = len(spans) > 1
         for link, after_us, busy_us in spans:
             self._block(link, start_us + after_us, start_us + after_us + busy_us)
         return start_us

@@ -9,7 +9,7 @@ import pytest
 
 from synth.ir import Message, Routing, Schedule
 from synth.scheduling import Justification
-from synth.scheduling.justification import _deciding_links
+from synth.scheduling.justification import _Busy, _deciding_links, _Span
 from synth.timing import check_schedule, messages_of, retime
 from tests.graphs import instance_of, line, ring, star, two_boxes
 from tests.schedules import direct_schedule, tree_schedule
@@ -100,3 +100,14 @@ def test_the_slowest_of_links_that_the_same_messages_cross_decides() -> None:
     )
     (decides,) = _deciding_links([path])
     assert links[decides].dst == "network"
+
+
+def test_what_waits_for_a_late_block_starts_at_its_end() -> None:
+    """Half a minute is rounded by more than what counts as one moment: nobody waits for the same block again and again."""
+    long_us, first_us, second_us = 26843545.6, 26306675.488, 0.8000000007450581
+    assert long_us + first_us - first_us < long_us - 1e-9
+    busy = _Busy([0.0, 0.0])
+    busy.take((_Span(1, second_us, long_us),), 0.0)
+    (end_us,) = busy.ends[1]
+    start_us = busy.take((_Span(0, first_us, 1.0), _Span(1, second_us, long_us)), 0.0)
+    assert start_us == end_us - second_us
