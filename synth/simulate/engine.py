@@ -77,7 +77,8 @@ class Engine:
         rate = constants.rate_GBps * 1e3 / constants.wire
         paths = [routes[block.send].links if block.send >= 0 else () for block in blocks]
         self.fluid = Fluid(capacity_bytes_per_us, paths, [rate] * size)
-        self.expected = [-1] * size
+        #: The number and the time of the last event that was set for each block.
+        self.expected, self.due_us = [-1] * size, [0.0] * size
         #: By connection when slices and slots are there; the last is of threadblocks that have none.
         self.arrivals: list[deque[float]] = [deque() for _ in range(links + 1)]
         self.credits = [deque([0.0] * (constants.in_flight * constants.slots)) for _ in range(links + 1)]
@@ -122,7 +123,7 @@ class Engine:
         for block in range(len(self.program.blocks)):
             self._go(block)
         self._settle()
-        events, expected, phase = self.events, self.expected, self.phase
+        events, expected, wake_us, phase = self.events, self.expected, self.wake_us, self.phase
         while events and not self.cut:
             time_us, number, block = heappop(events)
             if expected[block] != number:
@@ -130,9 +131,12 @@ class Engine:
             self.now = max(self.now, time_us)
             horizon = self.horizon = self.now * (1 + _MOMENT)
             while True:
-                # Its slice ends, or what the next one needs is there.
-                if expected[block] == number and (phase[block] != MOVING or self._finish_slice(block)):
-                    self._look(block)
+                if expected[block] == number:
+                    if phase[block] == MOVING and wake_us[block] > horizon:
+                        self._at(wake_us[block], block)
+                    # Its slice ends, or what the next one needs is there.
+                    elif phase[block] != MOVING or self._finish_slice(block):
+                        self._look(block)
                 if not events or events[0][0] > horizon:
                     break
                 _, number, block = heappop(events)
@@ -148,15 +152,21 @@ class Engine:
         return self.now
 
     def _settle(self) -> None:
-        """Have every block whose slice ends at another time than was thought looked at then."""
+        """Have every block whose slice ends at another time than was thought looked at then: what ends later is looked at when it
+        was to end, as it may be sooner again until then.
+        """
+        wake_us, due_us, horizon = self.wake_us, self.due_us, self.horizon
         for block, end_us in self.fluid.settle(self.now).items():
-            self._at(end_us, block)
+            if horizon < due_us[block] <= end_us:
+                wake_us[block] = end_us
+            else:
+                self._at(end_us, block)
 
     def _at(self, time_us: float, block: int) -> None:
         """Look at the block again then. It replaces what was set before: the end of a flow moves as its rate changes."""
         self.count += 1
         self.expected[block] = self.count
-        self.wake_us[block] = time_us
+        self.wake_us[block] = self.due_us[block] = time_us
         heappush(self.events, (time_us, self.count, block))
 
     def _go(self, block: int) -> None:

@@ -18,6 +18,7 @@ def leap(engine: Engine, tiles: Sequence[int], time_us: float) -> None:
         engine.done[block] += tiles[block] * operations
         engine.began[block] += time_us
         engine.wake_us[block] += time_us
+        engine.due_us[block] += time_us
         if engine.phase[block] == MOVING:
             engine.fluid.since[block] += time_us
     for queue in (*engine.arrivals, *engine.credits):

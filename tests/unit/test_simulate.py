@@ -266,9 +266,27 @@ def test_a_leap_takes_flows_in_flight_along() -> None:
             (engine._look if turn else engine._go)(block)
     engine._settle()
     ends = [engine.fluid.end_us(block) for block in blocks]
+    assert engine.due_us == ends
     leap(engine, [5 for _ in blocks], 100.0)
+    assert engine.due_us == pytest.approx([end + 100.0 for end in ends])
     assert [engine.fluid.end_us(block) for block in blocks] == pytest.approx([end + 100.0 for end in ends])
     assert (engine.tile, engine.done) == ([5 for _ in blocks], [5 * engine.length[0] for _ in blocks])
+
+
+def test_what_ends_later_than_was_thought_is_looked_at_when_it_was_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be on time again until then; what ends sooner is looked at sooner."""
+    engine = Simulator(ring_allreduce(3), graphs.ring(3))._engine(1 << 20)
+    ends = iter([5.0, 7.0, 6.0, 4.0])
+    monkeypatch.setattr(engine.fluid, "settle", lambda _: {0: next(ends)})
+    seen = []
+    for _ in range(4):
+        engine._settle()
+        seen.append((engine.wake_us[0], engine.due_us[0], len(engine.events)))
+    assert seen == [(5.0, 5.0, 1), (7.0, 5.0, 1), (6.0, 5.0, 1), (4.0, 4.0, 2)]
+    engine.horizon = 4.0  # it was looked at, and is late
+    monkeypatch.setattr(engine.fluid, "settle", lambda _: {0: 4.5})
+    engine._settle()
+    assert (engine.due_us[0], len(engine.events)) == (4.5, 3)
 
 
 def test_a_run_ends_where_flows_get_more_new_rates_than_are_allowed() -> None:
