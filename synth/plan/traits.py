@@ -30,8 +30,10 @@ MOST_PACKED_RANKS = 32
 _QUICK_RANKS = 8
 #: Where more GPUs share a NIC, all ways to other boxes meet there.
 _FEW_ON_A_NIC = 2
-#: Paths up to which those that keep apart are looked for, as it takes seconds beyond, and the most of them that are few.
+#: Paths up to which those that keep apart are looked for, as it takes seconds beyond, of an alltoall sooner, whose pairs each send
+#: something else; and the most of them that are few.
 _MOST_KEPT_APART = 256
+_MOST_KEPT_APART_OF_PAIRS = 64
 _FEWER = 0.8
 #: Weighted roots are tried where the limit without them is above the limit with them by this factor.
 _ROOTS_MATTER = 1.003
@@ -163,7 +165,9 @@ class Traits:
         ranks = self.request.topology.num_ranks
         whole = self.asked.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
         alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
-        if alone or len(whole.paths) > _MOST_KEPT_APART or not is_crowded(whole.paths):
+        pairs = self.request.collective is CollectiveName.ALLTOALL
+        most = _MOST_KEPT_APART_OF_PAIRS if pairs else _MOST_KEPT_APART
+        if alone or len(whole.paths) > most or not is_crowded(whole.paths):
             return frozenset()
         few = _FEWER * len(whole.paths)
         if len(whole.paths) - len(meeting(whole.paths)) > few:

@@ -366,6 +366,9 @@ def test_paths_that_keep_apart_are_not_looked_for_where_most_meet_no_other(monke
     assert not Plan(request(rails, "allgather", GB), find_paths(rails)).apart
     with pytest.raises(AssertionError, match="looked for"):
         assert Plan(request(crowded, "allgather", GB), find_paths(crowded)).apart
+    # Each pair of an alltoall sends something else, so that it takes long sooner.
+    assert len(find_paths(crowded)) > 64
+    assert not Plan(request(crowded, "alltoall", GB), find_paths(crowded)).apart
 
 
 def test_a_connection_has_no_more_messages_in_rounds_than_a_threadblock_has_steps() -> None:
