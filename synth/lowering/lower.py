@@ -136,7 +136,7 @@ def _within_threadblocks(problem: _Problem, foreseen: dict[int, int]) -> Draft:
     """
     options = problem.options
     for parallel in _narrower(problem, foreseen):
-        if _is_long(problem) and _threadblocks_apart(problem, parallel) > options.threadblocks:
+        if _is_long_in_vain(problem, parallel):
             continue
         try:
             draft = _draft(problem, parallel, pack=False)
@@ -189,7 +189,7 @@ def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Dra
         unreadable = draft.unreadable(options.limits, options.instances)
         if draft.packed or parallel == draft.parallel or refused or unreadable:
             break
-        if _is_long(problem) and _threadblocks_apart(problem, parallel) > options.threadblocks:
+        if _is_long_in_vain(problem, parallel):
             break
         try:
             wider = _draft(problem, parallel, pack=False)
@@ -231,11 +231,21 @@ def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined:
     return max((sent | received if joined else sent + received).values(), default=0)
 
 
-def _is_long(problem: _Problem) -> bool:
-    """Whether a draft takes a second: then none is made that has too many threadblocks unless receives and sends share them, which
-    they hardly ever do where there are so many.
+def _is_long_in_vain(problem: _Problem, parallel: dict[int, int]) -> bool:
+    """Whether a draft takes a second, and has too many threadblocks unless receives and sends share them: these hardly ever do where
+    chunks do not all go from rank to rank as around a ring.
     """
-    return len(problem.schedule.sends) >= _MANY_SENDS
+    sends, paths = problem.schedule.sends, problem.instance.paths
+    if len(sends) < _MANY_SENDS or _threadblocks_apart(problem, parallel) <= problem.options.threadblocks:
+        return False
+    ends: set[tuple[int, int, bool, bool]] = set()
+    for send in sends:
+        for chunk in send.chunks:
+            both = (paths[send.path].src, chunk, send.reduce, True), (paths[send.path].dst, chunk, send.reduce, False)
+            if not ends.isdisjoint(both):
+                return True
+            ends.update(both)
+    return False
 
 
 def _threadblocks_apart(problem: _Problem, parallel: dict[int, int]) -> int:

@@ -12,9 +12,11 @@ from synth.build import build_instance
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
+from synth.ir import Message
 from synth.lowering import LoweringOptions, lower, lowered_collective
 from synth.lowering.channels import channels_per_path, map_channels
 from synth.paths import find_paths
+from synth.timing import retime
 from synth.topology import Device, DeviceKind, Topology, replicate
 from synth.verify import verify_algo
 from tests import graphs
@@ -147,6 +149,23 @@ def test_where_receives_and_sends_do_not_share_there_are_as_many_channels_as_thr
     monkeypatch.setattr(lowering, "_MANY_SENDS", len(schedule.sends))
     assert lower(instance, schedule, options) == algo
     assert len(made) == of_long_ones
+
+
+def test_around_a_ring_receives_and_sends_may_share_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowering = sys.modules[lower.__module__]
+    new, made = lowering._new_draft, []
+    monkeypatch.setattr(lowering, "_new_draft", lambda *each: made.append(each) or new(*each))
+    monkeypatch.setattr(lowering, "_MANY_SENDS", 1)
+    instance = graphs.instance_of(graphs.ring(4), "allgather", 100)
+    over = {(path.src, path.dst): path.index for path in instance.paths}
+    hops = [
+        Message((chunk,), over[(chunk // 100 + hop) % 4, (chunk // 100 + hop + 1) % 4])
+        for hop in range(3)
+        for chunk in range(400)
+    ]
+    algo = lower(instance, retime(instance, hops), LoweringOptions(max_threadblocks=8))
+    verify_algo(algo, instance.collective)
+    assert len(made) == 2
 
 
 def test_instances_run_on_channels_of_their_own() -> None:
