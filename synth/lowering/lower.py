@@ -163,17 +163,22 @@ def _narrower(problem: _Problem, foreseen: dict[int, int]) -> Iterator[dict[int,
     """
     yield foreseen
     needed = channels_per_path(problem.instance, problem.schedule, problem.options)
-    most = max(needed.values(), default=1)
-    for between in range(max(foreseen.values(), default=1) - 1, most, -1):
-        fewer = {path: max(needed[path], min(count, between)) for path, count in foreseen.items()}
+    for fewer in _between(foreseen, needed):
         if _threadblocks_apart(problem, fewer) <= problem.options.threadblocks:
             yield fewer
             break
     if needed != foreseen:
         yield needed
+    most = max(needed.values(), default=1)
     while most > 1:
         most = (most + 1) // 2
         yield {path: min(count, most) for path, count in needed.items()}
+
+
+def _between(wider: dict[int, int], needed: dict[int, int]) -> Iterator[dict[int, int]]:
+    """Channels of every path between those that are `needed` and more, the most first."""
+    for most in range(max(wider.values(), default=1) - 1, max(needed.values(), default=1), -1):
+        yield {path: max(needed[path], min(count, most)) for path, count in wider.items()}
 
 
 def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Draft:
@@ -206,8 +211,9 @@ def _within_steps(problem: _Problem, draft: Draft, tried: dict[int, int]) -> Dra
 
 def channels_foreseen(instance: Instance, schedule: Schedule, options: LoweringOptions) -> dict[int, int]:
     """Channels of every path: as many as its bandwidth needs, and as its messages will need for threadblocks not to have too many
-    steps, which saves a draft, as long as threadblocks allow that. Programs with the same ones are the same, where they are
-    allowed their threadblocks.
+    steps, which saves a draft, as long as threadblocks allow that; if they do not, and with those that bandwidth needs the runtime
+    would not load the program, as many as they allow. Programs with the same ones are the same, where they are allowed their
+    threadblocks.
     """
     needed = channels_per_path(instance, schedule, options)
     messages = Counter(send.path for send in schedule.sends)
@@ -216,7 +222,14 @@ def channels_foreseen(instance: Instance, schedule: Schedule, options: LoweringO
         wider = {path: max(count, ceil(messages[path] / steps)) for path, count in needed.items()}
         if threadblocks_needed(instance, wider, joined=joined) * options.instances <= options.threadblocks:
             return wider
-    return needed
+    if all(messages[path] <= count * options.limits.steps for path, count in needed.items()):
+        return needed
+    apart = (
+        fewer
+        for fewer in _between(wider, needed)
+        if threadblocks_needed(instance, fewer, joined=False) * options.instances <= options.threadblocks
+    )
+    return next(apart, needed)
 
 
 def threadblocks_needed(instance: Instance, parallel: dict[int, int], *, joined: bool) -> int:

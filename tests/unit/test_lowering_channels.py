@@ -163,9 +163,14 @@ def test_around_a_ring_receives_and_sends_may_share_however_many_there_are(monke
         for hop in range(3)
         for chunk in range(400)
     ]
-    algo = lower(instance, retime(instance, hops), LoweringOptions(max_threadblocks=8))
+    schedule = retime(instance, hops)
+    algo = lower(instance, schedule, LoweringOptions(max_threadblocks=8))
     verify_algo(algo, instance.collective)
     assert len(made) == 2
+    # One channel for each connection would have more steps than the runtime loads, and there is no room for as few as all want.
+    tight = lower(instance, schedule, LoweringOptions(max_threadblocks=4, inplace=True))
+    verify_algo(tight, instance.collective)
+    assert (tight.nchannels, _threadblocks(tight), _steps(tight)) == (2, 4, 150)
 
 
 def test_instances_run_on_channels_of_their_own() -> None:
