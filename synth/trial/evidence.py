@@ -1,7 +1,4 @@
-"""What is known of contenders: what these take at some sizes, and how near to the limit that is.
-
-What simulations may cost is counted in simulated steps, so that the same request gives the same answer on any machine.
-"""
+"""What is known of contenders: what these take at some sizes, and how near to the limit that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How more gets known of contenders: what is planned is carried out, by other processes where it is worth these."""
+"""How more gets known of contenders: what is planned is carried out, by other processes where it is worth these.
+
+What that may cost is counted in messages, so that the same request gives the same answer on any machine.
+"""
 
 from __future__ import annotations
 

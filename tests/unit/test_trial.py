@@ -439,9 +439,25 @@ def tried_in_waves(job: Request) -> tuple[list[int], Result]:
     return counts, result
 
 
-@pytest.mark.parametrize(("closed", "quick", "waves"), [(1.01, 3, 1), (1.003, 3, 2), (1.0, 3, 3), (1.01, 4, 2)])
+def unequal_full(count: int) -> Topology:
+    """Every two GPUs joined directly, at five rates: no coarse cut is at the limit, a finer one is within 0.3 % of it."""
+    equal = full(count)
+    links = [replace(link, GBps=link.GBps * (1 + 0.074 * (place // 2 % 5))) for place, link in enumerate(equal.links)]
+    return replace(equal, links=tuple(links))
+
+
+@pytest.mark.parametrize(
+    ("topology", "closed", "quick", "waves"),
+    [
+        (unequal_full(4), 1.01, 3, 1),
+        (unequal_full(4), 1.003, 3, 2),
+        (unequal_full(4), 1.0, 3, 3),
+        (unequal_full(4), 1.01, 4, 2),
+        (dgx1(), 1.0, 7, 4),
+    ],
+)
 def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
-    closed: float, quick: int, waves: int, monkeypatch: pytest.MonkeyPatch
+    topology: Topology, closed: float, quick: int, waves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first wave, if that is near enough; else a finer cut that an interpreter keeps up with; if need be, all there is. Of so
     few ranks that all is soon made the first wave does not, unless it is at the limit.
@@ -450,17 +466,10 @@ def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
     monkeypatch.setattr(BySchedule, "finest_kept_up_with", (finer,))
     monkeypatch.setattr("synth.goal._SCHEDULE_CLOSED", closed)
     monkeypatch.setattr("synth.plan.traits._QUICK_RANKS", quick)
-    tried, result = tried_in_waves(request(unequal_full(4), "reduce-scatter", GB, objective="schedule"))
-    assert [count > 0 for count in tried] == [number < waves for number in range(len(tried))]
+    tried, result = tried_in_waves(request(topology, "reduce-scatter", GB, objective="schedule"))
+    assert [count > 0 for count in tried] == [number < waves for number in range(4)]
     assert result.sizes[0].schedule_us <= 1.01 * result.sizes[0].bound_us
     assert result.sizes[0].efficiency > 0.95
-
-
-def unequal_full(count: int) -> Topology:
-    """Every two GPUs joined directly, at five rates: no coarse cut is at the limit, a finer one is within 0.3 % of it."""
-    equal = full(count)
-    links = [replace(link, GBps=link.GBps * (1 + 0.074 * (place // 2 % 5))) for place, link in enumerate(equal.links)]
-    return replace(equal, links=tuple(links))
 
 
 def test_where_schedules_decide_what_is_at_the_limit_at_once_ends_the_search() -> None:
