@@ -218,6 +218,18 @@ class Stages:
         self.watch("ordering")
         return self._paced(instance, routed, routing, partial(rounds, instance, routing, pieces))
 
+    def in_turns(
+        self, instance: Instance, strategy: Strategy, turns: Callable[[Instance, Routing], Schedule]
+    ) -> Solution:
+        """Route with `strategy`, and make the exact schedule of the order in which transfers are due in `turns`."""
+        self.watch("routing")
+        routed, routing = self._whole(instance, strategy)
+        self.checks.routing(instance, routing)
+        self.watch("ordering")
+        exact = self.justification.in_order(instance, turns(instance, routing))
+        self.checks.schedule(instance, exact, routing)
+        return _solution(instance, routed, (exact, "turns"), (exact, "as ordered"))
+
     def _paced(
         self, instance: Instance, routed: Routed, routing: Routing, rounds: Callable[[], tuple[Schedule, int]]
     ) -> Solution:

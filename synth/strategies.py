@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -24,6 +26,8 @@ LEAN_MILP_BINARIES = 60
 MILP_BINARIES = 1_000
 #: Few ways are as good as many if the busiest link carries no more than this share more.
 _AS_EVEN = 5e-3
+#: Ways that are tried for what one rank sends or gets, for every rank: more hardly ever load links more evenly.
+_MOST_WAYS_OF_A_RANK = 4
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,6 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
 def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
     """The strategy for `whole` chunks (one a rank if not given), whose parts then take the same way one after another, where that
     loads links as evenly as many ways do: what repeats is the easier to keep in step.
-
-    Chunks are numbered by owner, so that the parts of one are neighbours.
     """
 
     def routed(instance: Instance) -> Routed:
@@ -71,19 +73,67 @@ def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
         parts, left = divmod(instance.collective.chunks, count)
         if left or parts == 1:
             return found
-        collective = replace(instance.collective, chunks=count)
-        few = strategy(replace(instance, collective=collective, chunk_bytes=instance.chunk_bytes * parts))
-        transfers = sorted(
-            Transfer(chunk * parts + part, path, reduce)
-            for chunk, path, reduce in few.routing.transfers
-            for part in range(parts)
-        )
+        few = _in_parts(strategy, instance, count)
         even_us = busiest_link_us(instance, found.routing.transfers) * (1 + _AS_EVEN)
-        if busiest_link_us(instance, transfers) > even_us:
-            return found
-        return replace(few, routing=replace(few.routing, transfers=tuple(transfers)), schedule=None)
+        return found if busiest_link_us(instance, few.routing.transfers) > even_us else few
 
     return routed
+
+
+def over_fewest_ways(strategy: Strategy) -> Strategy:
+    """The strategy for as few chunks of one rank, doubled time and again, as load links evenly, whose parts then take the same way
+    one after another; or for all chunks as they are, if that takes fewer ways or none of these is as even.
+    """
+
+    def routed(instance: Instance) -> Routed:
+        chunks, ranks = instance.collective.chunks, instance.num_ranks
+        tried: list[tuple[float, Routed]] = []
+        bound_us, count = 0.0, 1
+        while chunks % count == 0 and count <= min(_MOST_WAYS_OF_A_RANK * ranks, chunks // 2):
+            if not tried or _least_us(instance) / count <= bound_us * (1 + _AS_EVEN):
+                few = _in_parts(strategy, instance, count)
+                bound_us = few.bound_us or math.inf
+                tried.append((busiest_link_us(instance, few.routing.transfers), few))
+                if tried[-1][0] <= bound_us * (1 + _AS_EVEN):
+                    break
+            count *= 2
+        if not tried or tried[-1][0] > bound_us * (1 + _AS_EVEN) or _number_of_ways(tried[-1][1]) > ranks:
+            found = strategy(instance)
+            tried.append((busiest_link_us(instance, found.routing.transfers), found))
+        even_us = min(load_us for load_us, _ in tried) * (1 + _AS_EVEN)
+        return min((each for load_us, each in tried if load_us <= even_us), key=_number_of_ways)
+
+    return routed
+
+
+def _least_us(instance: Instance) -> float:
+    """What all chunks of a rank take if they leave it over one path: a way of so many takes its share of that."""
+    source, all_bytes = instance.demands[0].source, instance.collective.chunks * instance.chunk_bytes
+    return min(max(path.busy_us(all_bytes)) for path in instance.paths if path.src == source)
+
+
+def _number_of_ways(routed: Routed) -> int:
+    """How many different ways its chunks take."""
+    ways: dict[int, list[int]] = defaultdict(list)
+    for chunk, path, _ in routed.routing.transfers:
+        ways[chunk].append(path)
+    return len({tuple(way) for way in ways.values()})
+
+
+def _in_parts(strategy: Strategy, instance: Instance, count: int) -> Routed:
+    """The strategy for so many chunks, each of which is then cut, so that the instance has as many as it should.
+
+    Chunks are numbered by owner, so that the parts of one are neighbours.
+    """
+    parts = instance.collective.chunks // count
+    collective = replace(instance.collective, chunks=count)
+    few = strategy(replace(instance, collective=collective, chunk_bytes=instance.chunk_bytes * parts))
+    transfers = sorted(
+        Transfer(chunk * parts + part, path, reduce)
+        for chunk, path, reduce in few.routing.transfers
+        for part in range(parts)
+    )
+    return replace(few, routing=replace(few.routing, transfers=tuple(transfers)), schedule=None)
 
 
 def _greedy(instance: Instance, options: StrategyOptions) -> Routed:

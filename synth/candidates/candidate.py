@@ -47,6 +47,8 @@ class Candidate:
     anchor_bytes: int
     view: str | None = None
     in_rounds: bool = False
+    in_turns: bool = False
+    """whether they follow each other along few ways (synth.ordering.turns)"""
     pieces: int | None = None
     """in rounds, how many pieces a rank's chunks make (synth.ordering.pieces); None: every chunk is one"""
     apart: bool = False
@@ -55,6 +57,8 @@ class Candidate:
     @property
     def ordered(self) -> str:
         """How its messages are ordered, in a word."""
+        if self.in_turns:
+            return "turns"
         return "pieces" if self.pieces else "rounds" if self.in_rounds else "list"
 
     @property

@@ -4,5 +4,6 @@ from synth.ordering.keys import SORT_KEYS
 from synth.ordering.orderer import RULES, Ordering
 from synth.ordering.pieces import in_pieces
 from synth.ordering.rounds import Rounds
+from synth.ordering.turns import Turns
 
-__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds", "in_pieces"]
+__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds", "Turns", "in_pieces"]

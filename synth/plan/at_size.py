@@ -17,6 +17,7 @@ from synth.candidates.lean import lean_candidates
 from synth.candidates.pieces import pieced_sums
 from synth.candidates.scheduled import candidates, interpreted_candidates, largest_candidates
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
+from synth.candidates.turns import turned_candidates
 from synth.collective import SHARED, CollectiveName
 from synth.instance import Instance
 from synth.ordering import Rounds
@@ -73,8 +74,9 @@ class AtSize:
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = self.over_boxes(instance, counts, size)
+        turned = self._turned(instance, counts, size)
         if boxed and (request.strategy == "hierarchy" or self.traits.has_very_many_ranks or self._are_alone(boxed)):
-            return [*self.exchanges.candidates(instance, low, size), *boxed]
+            return [*self.exchanges.candidates(instance, low, size), *(each for each in turned if each.chained), *boxed]
         inside = any(each.in_rounds for each in boxed) and self.traits.is_held_up_inside(size)
         if inside:
             boxed = []
@@ -98,7 +100,12 @@ class AtSize:
         coarse = size <= _LARGEST_MILP or request.thorough or not request.by_time
         if request.strategy == "auto" and coarse and self._milp_fits(instance, most):
             plan.append(Candidate("milp", counts[0], size))
-        return boxed + plan
+        return turned + boxed + plan
+
+    def _turned(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
+        """What to solve in turns at one size."""
+        request, boxes = self.request, self.traits.boxes is not None
+        return turned_candidates(instance, request.strategy, counts, size, boxes=boxes, by_time=request.by_time)
 
     def over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
         """What to solve at one size for the machine's equal boxes, or through them, where it has such."""

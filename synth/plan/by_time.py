@@ -59,7 +59,8 @@ class ByTime:
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
         apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
-        over_all = [each for each in made if not (each.boxed or each.apart)]
+        turned = [each for each in made if each.in_turns]
+        over_all = [each for each in made if not (each.boxed or each.apart or each.in_turns)]
         paced = [each for each in over_all if each.in_rounds]
         boxed = [each for each in made if each.boxed]
         # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
@@ -68,7 +69,9 @@ class ByTime:
         if large:
             # Coarser and finer cuts than the first take their time, and are for what is not near the limit yet.
             listed = [each for each in listed if each.strategy == JOINT or each.count == listed[0].count]
-        chained = [each for each in made if each.chained and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+        chained = [
+            each for each in made if each.chained and not each.in_turns and each.anchor_bytes > CONNECTION_BOUND_BYTES
+        ]
         # What takes longest is begun first: where time is short there is more than others' algorithms then. Not so free roots
         # of small buffers: several others are made in their time.
         opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
@@ -77,7 +80,7 @@ class ByTime:
         if apart and self.traits.keeps_apart:
             # No message waits for a link there, so that rounds do what they say.
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
-        return waves
+        return [[*turned, *known], *waves] if turned else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the

@@ -6,6 +6,7 @@ orders are enough, but for the largest buffers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -25,7 +26,7 @@ from synth.ir import Routing
 from synth.known import known_solution
 from synth.lowering import LoweringOptions
 from synth.milp import SolveOptions
-from synth.ordering import RULES, Ordering, Rounds
+from synth.ordering import RULES, Ordering, Rounds, Turns
 from synth.plan import Plan
 from synth.reductions.padding import pad
 from synth.request import Request
@@ -36,7 +37,7 @@ from synth.routing.patterns import DIRECT
 from synth.scheduling import Justification, MilpScheduling, Scheduling
 from synth.search.ledger import Ledger
 from synth.solve import Solution, Stages, Strategy
-from synth.strategies import StrategyOptions, over_few_ways, strategy
+from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, strategy
 from synth.timing import check_schedule, messages_of, retime
 
 #: Sort keys that are tried for large buffers on an interpreter.
@@ -57,6 +58,8 @@ _UNJUSTIFIED_BYTES = 1 << 20
 _TURNS_OF_PIECES = (1 / 5, 1 / 12)
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
+#: For an interpreter what is due first stays first, and no list is looked at beside it.
+_IN_DUE_ORDER = Justification(idle=math.inf)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
 
@@ -103,7 +106,9 @@ class Making:
         if candidate.central:
             instance = added_up_at(instance, self.plan.central[candidate.strategy])
         chosen = strategy("greedy" if candidate.central else candidate.strategy, options)
-        if candidate.in_rounds:
+        if candidate.in_turns:
+            solution: Solution | None = self._in_turns(instance, candidate, chosen)
+        elif candidate.in_rounds:
             solution = self._in_rounds(instance, candidate, chosen)
         elif candidate.view is None:
             solution = self._listing(self._stages_at(candidate.anchor_bytes), candidate)(instance, chosen)
@@ -206,9 +211,23 @@ class Making:
         chosen: Strategy = partial(chained, boxes=boxes, pattern=pattern)
         if not direct(instance.collective):
             chosen = over_few_ways(chosen, WAYS_OF_A_PLACE * boxes.size)
+        if candidate.in_turns:
+            return self._in_turns(instance, candidate, partial(chained, boxes=boxes, pattern=pattern))
         if candidate.view is None:
             return self._stages_at(candidate.anchor_bytes)(instance, chosen)
         return self._for_interpreter(instance, candidate, chosen)
+
+    def _in_turns(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution:
+        """Chunks that follow each other over as few ways as load links evenly."""
+        few, stages = over_fewest_ways(chosen), self._quick_stages
+        if self.request.by_time:
+            stages = replace(stages, justification=_IN_DUE_ORDER)
+        if candidate.view is None:
+            solution = stages.in_turns(instance, few, Turns())
+            return replace(solution, bound_us=None) if candidate.chained else solution
+        viewed = as_interpreted(instance, candidate.view)
+        solution = stages.in_turns(viewed, lambda shown: few(as_described(shown)), Turns())
+        return self._as_on_links(instance, solution)
 
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
@@ -239,6 +258,10 @@ class Making:
             ordering = replace(stages.ordering, work=Ordering().work)
             stages = replace(stages, ordering=ordering, reordering=ordering)
         solution = stages(viewed, routed)
+        return self._as_on_links(instance, solution)
+
+    def _as_on_links(self, instance: Instance, solution: Solution) -> Solution:
+        """What was made for the connections of an interpreter, timed on the links as they are."""
         schedule = retime(instance, messages_of(solution.schedule))
         check_schedule(instance, schedule, Routing(solution.schedule.transfers()))
         return replace(solution, instance=instance, schedule=schedule, bound_us=None, interpreted=solution.schedule)

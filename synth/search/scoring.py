@@ -10,7 +10,7 @@ import numpy as np
 
 from synth.baselines import BASELINES, RIVALS
 from synth.candidates import Candidate
-from synth.candidates.candidate import STAR
+from synth.candidates.candidate import LARGE_VIEW, STAR
 from synth.candidates.hierarchy import LARGEST_STARRED
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.chunks import divides
@@ -147,6 +147,8 @@ class Scoring:
         if ll128_is_safe(self.plan.request.topology, self.plan.paths):
             protocols.append("LL128")
         protocols.append("Simple")
+        if candidate.in_turns:
+            return [LARGE_VIEW]
         if candidate.chained and anchor_bytes > CONNECTION_BOUND_BYTES:
             # Simulations of LL128's small tiles take longest, and pay where boxes are many: a candidate of its own.
             return [protocol for protocol in protocols if protocol == candidate.view or candidate.view is None]

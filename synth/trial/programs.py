@@ -165,6 +165,8 @@ class Programs:
         Of pieces, which are short at either end, the others decide: sums of few of them over boxes, and medium ones of all ranks.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
+        if candidate.in_turns:
+            return False
         if candidate.pieces:
             few = candidate.boxed and candidate.pieces <= _FEW_PIECES and self.plan.collective(1).combining
             return few or (boxes is None and candidate.anchor_bytes <= _SHORT_IN_PIECES_BYTES)

@@ -233,6 +233,8 @@ class Ranking:
             return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy,))
         if candidate.in_rounds:
             return _Kind(True, False, False, candidate.apart)
+        if candidate.in_turns:
+            return _Kind(False, False, candidate.view is None, way=(candidate.strategy, candidate.ordered))
         if candidate.chained:
             way = candidate.strategy, candidate.count, self.evidence.entry(contender).protocol
             return _Kind(False, False, False, way=way)

@@ -106,7 +106,7 @@ class Shapes:
         """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.evidence.entry(leader)
         thorough = self.evidence.request.thorough
-        if not self.evidence.is_simulated(leader):
+        if not self.evidence.is_simulated(leader) or entry.candidate.in_turns:
             return
         launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
         tile_by_tile = entry.candidate.chained
@@ -128,6 +128,8 @@ class Shapes:
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.evidence.divides(self.evidence.entry(leader), instances, size)
         candidate = self.evidence.entry(leader).candidate
+        if candidate.in_turns:
+            return None
         if candidate.strategy == JOINT and candidate.in_rounds:
             # Free roots are for direct links, which one threadblock fills.
             return None

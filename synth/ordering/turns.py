@@ -1,0 +1,86 @@
+"""Turns: chunks that one rank sends to all, or gets from all, follow each other along few ways, one of each way in every turn
+(docs/formulation.md, section 5).
+
+What repeats on all ways stays in step: a chunk is due everywhere a turn after the one before it on its way, and a turn lasts as long
+as the busiest link takes for a chunk of every way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from synth.instance import Instance
+from synth.ir import Message, Routing, Schedule, Send
+from synth.list_scheduler import Work
+from synth.timing import busiest_link_us
+
+#: The paths that a chunk takes, in order, and whether it is added up at their ends.
+_Way = tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Says when every transfer of a routing is due, if all chunks have one source, or one destination."""
+
+    def __call__(self, instance: Instance, routing: Routing) -> Schedule:
+        """A message for every transfer, each when it is due (eq. 14g): on links they may overlap, but none is due before it can be.
+
+        Copies are due as soon as they could be on an empty machine, sums as late as the last of their chunk allows.
+        """
+        ways = _ways(routing)
+        turns = max(map(len, ways.values()), default=1)
+        turn_us = busiest_link_us(instance, routing.transfers) / turns
+        sends: list[Send] = []
+        for number, (way, chunks) in enumerate(ways.items()):
+            latency_us = [instance.paths[path].latency_us(instance.chunk_bytes) for path, _ in way]
+            after_us = _due_us(instance, way, latency_us)
+            for place, chunk in enumerate(chunks):
+                begin_us = (place * turns / len(chunks) + number / len(ways)) * turn_us
+                for (path, reduce), due_us, takes_us in zip(way, after_us, latency_us, strict=True):
+                    start_us = begin_us + due_us
+                    sends.append(Send((chunk,), path, reduce, start_us, start_us + takes_us))
+        return Schedule.of(sends)
+
+
+def _ways(routing: Routing) -> dict[_Way, list[int]]:
+    """The chunks of each way, ascending."""
+    taken: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+    for chunk, path, reduce in sorted(routing.transfers):
+        taken[chunk].append((path, reduce))
+    ways: dict[_Way, list[int]] = defaultdict(list)
+    for chunk, way in taken.items():
+        ways[tuple(way)].append(chunk)
+    return ways
+
+
+def _due_us(instance: Instance, way: _Way, latency_us: Sequence[float]) -> list[float]:
+    """When each transfer of one chunk is due, from when the first is."""
+    work = Work.of(instance, [Message((0,), path, reduce) for path, reduce in way])
+    order = work.causal_order()
+    soonest_us = [0.0] * len(way)
+    for place in order:
+        for behind in work.after[place]:
+            soonest_us[behind] = max(soonest_us[behind], soonest_us[place] + latency_us[place])
+    if not all(reduce for _, reduce in way):
+        return soonest_us
+    left_us = _waits_us(instance, way, soonest_us)
+    for place in reversed(order):
+        left_us[place] += latency_us[place] + max((left_us[behind] for behind in work.after[place]), default=0.0)
+    return [max(left_us) - us for us in left_us]
+
+
+def _waits_us(instance: Instance, way: _Way, soonest_us: Sequence[float]) -> list[float]:
+    """How long before its sum is complete each transfer should be there, as these are added one after another: what can be there
+    last is the last.
+    """
+    sums: dict[int, list[int]] = defaultdict(list)
+    for place, (path, _) in enumerate(way):
+        sums[instance.paths[path].dst].append(place)
+    adding_us = instance.reduce_us_per_byte * instance.chunk_bytes
+    waits_us = [0.0] * len(way)
+    for added in sums.values():
+        for position, place in enumerate(sorted(added, key=lambda place: -soonest_us[place])):
+            waits_us[place] = position * adding_us
+    return waits_us
