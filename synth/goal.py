@@ -27,11 +27,12 @@ _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
 #: After the first wave this is near enough for what copies, for what sums, the same over equal boxes of many ranks, where the first
 #: cut is about as fine as a runtime reads, and for what one rank sends or gets through all boxes, whose last chunk has a long way to
-#: go: finer cuts take several times the work and gain a percent or two.
+#: go, the most where they are very many: finer cuts take several times the work and gain a percent or two.
 _NEAR_COPIES = 1.053
 _NEAR_SUMS = 1.075
 _NEAR_SUMS_OVER_BOXES = 1.12
-_NEAR_CHAINED = 1.2
+_NEAR_CHAINED = 1.115
+_NEAR_CHAINED_FAR = 1.2
 #: Other shapes seldom make anything faster by more.
 _SHAPED = 1.1
 #: What copies and is estimated at more, times the limit, does not turn out to be so near; rounds take less than they say where few
@@ -117,7 +118,7 @@ class Goal:
     def _near(self) -> float:
         """How many times the limit is near enough after the first wave."""
         if self._chained:
-            return _NEAR_CHAINED
+            return _NEAR_CHAINED_FAR if self.plan.has_very_many_ranks else _NEAR_CHAINED
         if not self._sums:
             return _NEAR_COPIES
         many = not self.plan.is_soon_finest

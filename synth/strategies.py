@@ -81,23 +81,23 @@ def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
 
 
 def over_fewest_ways(strategy: Strategy) -> Strategy:
-    """The strategy for as few chunks of one rank, doubled time and again, as load links evenly, whose parts then take the same way
-    one after another; or for all chunks as they are, if that takes fewer ways or none of these is as even.
+    """The strategy for as few chunks of one rank, doubled from two on, as load links evenly, whose parts then take the
+    same way one after another; or for all chunks as they are, if that takes fewer ways or none of these is as even.
     """
 
     def routed(instance: Instance) -> Routed:
         chunks, ranks = instance.collective.chunks, instance.num_ranks
         tried: list[tuple[float, Routed]] = []
-        bound_us, count = 0.0, 1
+        even_us, count = math.inf, 2
         while chunks % count == 0 and count <= min(_MOST_WAYS_OF_A_RANK * ranks, chunks // 2):
-            if not tried or _least_us(instance) / count <= bound_us * (1 + _AS_EVEN):
+            if _least_us(instance) / count <= even_us:
                 few = _in_parts(strategy, instance, count)
-                bound_us = few.bound_us or math.inf
                 tried.append((busiest_link_us(instance, few.routing.transfers), few))
-                if tried[-1][0] <= bound_us * (1 + _AS_EVEN):
+                even_us = (few.bound_us or math.inf) * (1 + _AS_EVEN)
+                if tried[-1][0] <= even_us < math.inf:
                     break
             count *= 2
-        if not tried or tried[-1][0] > bound_us * (1 + _AS_EVEN) or _number_of_ways(tried[-1][1]) > ranks:
+        if not tried or tried[-1][0] > even_us or _number_of_ways(tried[-1][1]) > ranks:
             found = strategy(instance)
             tried.append((busiest_link_us(instance, found.routing.transfers), found))
         even_us = min(load_us for load_us, _ in tried) * (1 + _AS_EVEN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from synth.instance import Instance
 from synth.ir import Message, Routing, Schedule, Send
@@ -22,10 +23,14 @@ _Way = tuple[tuple[int, bool], ...]
 
 @dataclass(frozen=True)
 class Turns:
-    """Says when every transfer of a routing is due, if all chunks have one source, or one destination."""
+    """Says when every transfer of a routing is due, if all chunks have one source, or one destination. A way has `most` messages at
+    most: what has more chunks sends some neighbours together.
+    """
+
+    most: int = 512
 
     def __call__(self, instance: Instance, routing: Routing) -> Schedule:
-        """A message for every transfer, each when it is due (eq. 14g): on links they may overlap, but none is due before it can be.
+        """The messages that carry it out, each when it is due (eq. 14g): they may overlap on links, but none is due too soon.
 
         Copies are due as soon as they could be on an empty machine, sums as late as the last of their chunk allows.
         """
@@ -34,13 +39,16 @@ class Turns:
         turn_us = busiest_link_us(instance, routing.transfers) / turns
         sends: list[Send] = []
         for number, (way, chunks) in enumerate(ways.items()):
-            latency_us = [instance.paths[path].latency_us(instance.chunk_bytes) for path, _ in way]
-            after_us = _due_us(instance, way, latency_us)
-            for place, chunk in enumerate(chunks):
-                begin_us = (place * turns / len(chunks) + number / len(ways)) * turn_us
+            together = ceil(len(chunks) / self.most)
+            message_bytes = instance.chunk_bytes * together
+            latency_us = [instance.paths[path].latency_us(message_bytes) for path, _ in way]
+            after_us = _due_us(way, instance, message_bytes, latency_us)
+            for first in range(0, len(chunks), together):
+                begin_us = (first * turns / len(chunks) + number / len(ways)) * turn_us
+                message = tuple(chunks[first : first + together])
                 for (path, reduce), due_us, takes_us in zip(way, after_us, latency_us, strict=True):
                     start_us = begin_us + due_us
-                    sends.append(Send((chunk,), path, reduce, start_us, start_us + takes_us))
+                    sends.append(Send(message, path, reduce, start_us, start_us + takes_us))
         return Schedule.of(sends)
 
 
@@ -55,8 +63,8 @@ def _ways(routing: Routing) -> dict[_Way, list[int]]:
     return ways
 
 
-def _due_us(instance: Instance, way: _Way, latency_us: Sequence[float]) -> list[float]:
-    """When each transfer of one chunk is due, from when the first is."""
+def _due_us(way: _Way, instance: Instance, message_bytes: float, latency_us: Sequence[float]) -> list[float]:
+    """When each of the messages that follow one way is due, from when the first is."""
     work = Work.of(instance, [Message((0,), path, reduce) for path, reduce in way])
     order = work.causal_order()
     soonest_us = [0.0] * len(way)
@@ -65,20 +73,20 @@ def _due_us(instance: Instance, way: _Way, latency_us: Sequence[float]) -> list[
             soonest_us[behind] = max(soonest_us[behind], soonest_us[place] + latency_us[place])
     if not all(reduce for _, reduce in way):
         return soonest_us
-    left_us = _waits_us(instance, way, soonest_us)
+    left_us = _waits_us(way, instance, message_bytes, soonest_us)
     for place in reversed(order):
         left_us[place] += latency_us[place] + max((left_us[behind] for behind in work.after[place]), default=0.0)
     return [max(left_us) - us for us in left_us]
 
 
-def _waits_us(instance: Instance, way: _Way, soonest_us: Sequence[float]) -> list[float]:
-    """How long before its sum is complete each transfer should be there, as these are added one after another: what can be there
+def _waits_us(way: _Way, instance: Instance, message_bytes: float, soonest_us: Sequence[float]) -> list[float]:
+    """How long before its sum is complete each message should be there, as these are added one after another: what can be there
     last is the last.
     """
     sums: dict[int, list[int]] = defaultdict(list)
     for place, (path, _) in enumerate(way):
         sums[instance.paths[path].dst].append(place)
-    adding_us = instance.reduce_us_per_byte * instance.chunk_bytes
+    adding_us = instance.reduce_us_per_byte * message_bytes
     waits_us = [0.0] * len(way)
     for added in sums.values():
         for position, place in enumerate(sorted(added, key=lambda place: -soonest_us[place])):

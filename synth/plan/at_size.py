@@ -17,7 +17,7 @@ from synth.candidates.lean import lean_candidates
 from synth.candidates.pieces import pieced_sums
 from synth.candidates.scheduled import candidates, interpreted_candidates, largest_candidates
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
-from synth.candidates.turns import turned_candidates
+from synth.candidates.turns import TurnedOver, turned_candidates
 from synth.collective import SHARED, CollectiveName
 from synth.instance import Instance
 from synth.ordering import Rounds
@@ -104,8 +104,8 @@ class AtSize:
 
     def _turned(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
         """What to solve in turns at one size."""
-        request, boxes = self.request, self.traits.boxes is not None
-        return turned_candidates(instance, request.strategy, counts, size, boxes=boxes, by_time=request.by_time)
+        over = TurnedOver(self.traits.boxes is not None, self.traits.has_nics, self.request.by_time)
+        return turned_candidates(instance, self.request.strategy, counts, size, over)
 
     def over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
         """What to solve at one size for the machine's equal boxes, or through them, where it has such."""

@@ -76,11 +76,13 @@ class ByTime:
         # of small buffers: several others are made in their time.
         opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
-        waves = [chained or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
+        through = [*chained, *known] if turned else chained
+        waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
         if apart and self.traits.keeps_apart:
             # No message waits for a link there, so that rounds do what they say.
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
-        return [[*turned, *known], *waves] if turned else waves
+        # Where boxes have NICs enough, lists keep up with turns.
+        return [[*turned, *(chained[:1] if turned and self.traits.has_nics else [])], *waves]
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the

@@ -43,11 +43,17 @@ def routing_of(instance: Instance, seed: int) -> Routing:
 
 
 @settings(max_examples=60)
-@given(instance=instances(), seed=st.integers(0, 99), adding_us=st.sampled_from([0.0, 1e-4]))
-def test_nothing_is_due_before_what_it_waits_for(instance: Instance, seed: int, adding_us: float) -> None:
+@given(
+    instance=instances(),
+    seed=st.integers(0, 99),
+    adding_us=st.sampled_from([0.0, 1e-4]),
+    most=st.sampled_from([1, 2, 512]),
+)
+def test_nothing_is_due_before_what_it_waits_for(instance: Instance, seed: int, adding_us: float, most: int) -> None:
     instance, routing = replace(instance, reduce_us_per_byte=adding_us), routing_of(instance, seed)
-    sends = Turns()(instance, routing).sends
-    assert sorted((*send.chunks, send.path, send.reduce) for send in sends) == sorted(routing.transfers)
+    schedule = Turns(most)(instance, routing)
+    sends = schedule.sends
+    assert sorted(schedule.transfers()) == sorted(routing.transfers)
     for send, before in zip(sends, causes(instance, sends), strict=True):
         assert send.start_us >= max((sends[other].arrive_us for other in before), default=0.0) - 1e-6
 
@@ -121,3 +127,10 @@ def test_one_way_down_a_line_ends_as_soon_as_any_can() -> None:
     solution = Stages().in_turns(instance, over_fewest_ways(TREES), Turns())
     busy_us, latency_us = instance.paths[0].busy_us(4e5)[0], instance.paths[0].latency_us(4e5)
     assert solution.schedule.makespan_us == pytest.approx(63 * busy_us + 3 * latency_us)
+
+
+def test_a_way_has_no_more_messages_than_it_may() -> None:
+    instance = instance_of(line(4), "broadcast", 64, 4e5, root=0)
+    order = Turns(24)(instance, over_fewest_ways(TREES)(instance).routing)
+    over_first = [send.chunks for send in order.sends if send.path == order.sends[0].path]
+    assert over_first == [(*range(first, min(first + 3, 64)),) for first in range(0, 64, 3)]
