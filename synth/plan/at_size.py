@@ -103,7 +103,9 @@ class AtSize:
         return turned + boxed + plan
 
     def _turned(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
-        """What to solve in turns at one size."""
+        """What to solve in turns at one size. In a range lists are as good over boxes with NICs enough, and made in less time."""
+        if not self.request.single_size and self.traits.boxes is not None and self.traits.has_nics:
+            return []
         over = TurnedOver(self.traits.boxes is not None, self.traits.has_nics, self.request.by_time)
         return turned_candidates(instance, self.request.strategy, counts, size, over)
 
