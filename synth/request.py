@@ -141,7 +141,7 @@ class StageRow:
 class TriedRow:
     """One candidate of the search: how it was made, and what was found of it, in us by bytes.
 
-    `solved_for_bytes` is the buffer size that it was solved at, `ordered` says how (list, rounds, pieces), `paths` over which
+    `solved_for_bytes` is the buffer size that it was solved at, `ordered` says how (list, rounds, pieces, turns), `paths` over which
     (all, or what keeps "apart"), `channels` is 0 where every path got what its bandwidth needs, `up_to_bytes` the largest buffer
     that its program is for where that is less than it could be; `simulated_us` holds the sizes that were simulated; `file` is the
     index of the file that it became, `outcome` says why it did or did not.

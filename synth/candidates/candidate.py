@@ -38,8 +38,8 @@ LARGE_VIEW = "Simple"
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One combination to try: a strategy, a chunk count (as in synth.chunks), the buffer size it is solved at, and whether
-    for links alone or for the connections of an interpreter (synth.interpreted), by protocol; for these in a list or in rounds
-    (synth.ordering.rounds).
+    for links alone or for the connections of an interpreter (synth.interpreted), by protocol; in a list, for connections in rounds
+    (synth.ordering.rounds), or in turns.
     """
 
     strategy: str

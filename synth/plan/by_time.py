@@ -54,8 +54,9 @@ class ByTime:
         return [*over_boxes(known, made), made]
 
     def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
-        """The first waves elsewhere: others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees
-        over paths that keep apart, which come first if these share no link after all.
+        """The first waves elsewhere: of large buffers what comes in turns, which is as near to the limit as anything; others'
+        algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees over paths that keep apart, which
+        come first if these share no link after all.
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
         apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
@@ -82,7 +83,8 @@ class ByTime:
             # No message waits for a link there, so that rounds do what they say.
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         # Where boxes have NICs enough, lists keep up with turns.
-        return [[*turned, *(chained[:1] if turned and self.traits.has_nics else [])], *waves]
+        beside = chained[:1] if self.traits.has_nics else []
+        return [[*turned, *beside], *waves] if turned else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the

@@ -161,8 +161,9 @@ class Programs:
     def _has_few_steps(self, contender: Contender) -> bool:
         """Whether a contender is spread over threadblocks so that each has few steps: all but what is made for large buffers, if it
         is in rounds or adds up, where the fewer share a link the better. Copies wait less with more of them, and so do short
-        messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their time.
-        Of pieces, which are short at either end, the others decide: sums of few of them over boxes, and medium ones of all ranks.
+        messages in rounds, and what goes through boxes of few GPUs with NICs enough, where messages to the next one take their
+        time. What comes in turns has many chunks on few connections, and waits for links alone. Of pieces, which are short at
+        either end, the others decide: sums of few of them over boxes, and medium ones of all ranks.
         """
         candidate, boxes = self.entry(contender).candidate, self.plan.boxes
         if candidate.in_turns:

@@ -225,8 +225,8 @@ class Ranking:
 
     def _kind(self, contender: Contender) -> _Kind:
         """Whether it is ordered in rounds, and if not whether it was made for one of several equal boxes, and beside such ones
-        whether for links alone; sums that were, are far behind. And whether it goes over paths that keep apart. Every pattern of
-        boxes but the ring is a kind of its own, and of very many ranks that, too.
+        whether for links alone; sums that were, are far behind. Every routing in turns is a kind, for links or not. And whether it
+        goes over paths that keep apart. Every pattern of boxes but the ring is a kind of its own, and of very many ranks that, too.
         """
         candidate = self.evidence.entry(contender).candidate
         if candidate.boxed and (self.evidence.plan.has_very_many_ranks or candidate.strategy != RING):

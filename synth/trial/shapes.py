@@ -103,7 +103,9 @@ class Shapes:
         return self.evidence.request.by_time and size >= _SHAPED_BYTES
 
     def of(self, leader: Contender, size: int) -> Iterator[Contender]:
-        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
+        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size. What comes
+        in turns has as many messages as a program holds, so that it has none.
+        """
         entry = self.evidence.entry(leader)
         thorough = self.evidence.request.thorough
         if not self.evidence.is_simulated(leader) or entry.candidate.in_turns:
@@ -124,7 +126,9 @@ class Shapes:
         yield from self._shaped(leader, dict.fromkeys((*plain, *usual, *more)), size)
 
     def wider(self, leader: Contender, size: int) -> Contender | None:
-        """The contender with more threadblocks, if it can have them and is small enough to be read and simulated then."""
+        """The contender with more threadblocks, if it can have them, gains by them (messages in turns do not), and is small enough
+        to be read and simulated then.
+        """
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.evidence.divides(self.evidence.entry(leader), instances, size)
         candidate = self.evidence.entry(leader).candidate
