@@ -59,7 +59,7 @@ def test_nothing_else_comes_in_turns() -> None:
     small, shared = instance_of(star(8), "broadcast", root=0), instance_of(star(8), "allgather")
     assert turned_candidates(small, "auto", POWERS, 64 << 20, OVER_BOXES) == []
     assert turned_candidates(shared, "auto", POWERS, GB, OVER_BOXES) == []
-    many = instance_of(star(512), "reduce", root=0)
+    many = instance_of(star(136), "reduce", root=0)
     tried = turned_candidates(many, "auto", POWERS, GB, OVER_BOXES)
     assert all(transfers_of(with_count(many.collective, each.count)) <= 16_500 for each in tried)
     assert turned_candidates(many, "auto", POWERS[7:], GB, OVER_BOXES) == []
