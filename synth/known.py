@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.baselines import BASELINES, Machine, schedule
+from synth.baselines import BASELINES, Machine, schedule, transfers
+from synth.candidates.candidate import RINGS
 from synth.candidates.transfers import MAX_TRANSFERS, transfers_of, with_count
 from synth.collective import Collective
 from synth.errors import NoAnswerError
+from synth.instance import Instance
+from synth.ir import Routing
 from synth.lowering.operations import MAX_COUNT
-from synth.solve import Solution
+from synth.solve import Routed, Solution
 from synth.timing import busiest_link_us
 
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
@@ -51,6 +54,14 @@ def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[in
         if even := [count for count in made if shares[count] * rings <= count * most]:
             return even[:1]
     return []
+
+
+def around_rings(machine: Machine, instance: Instance) -> Routed:
+    """The chunks of an instance, in broadcast form, around the rings of its machine, which for sums is the reversed one;
+    NoAnswerError where that has none.
+    """
+    around = transfers("ring", machine, instance.collective)
+    return Routed(RINGS, Routing(around, busiest_link_us(instance, around)), None, "along rings")
 
 
 def known_solution(name: str, machine: Machine, collective: Collective, size_bytes: int) -> Solution:

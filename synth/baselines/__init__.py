@@ -5,9 +5,10 @@ the pipeline does (messages, exact times, lowering), so it is a part of the pipe
 no other stage, no judge and no input parser. Read plan.py first, then the algorithms, one a file.
 """
 
-from synth.baselines.build import BASELINES, RIVALS, Baseline, build, schedule
+from synth.baselines.build import BASELINES, RIVALS, Baseline, build, schedule, transfers
 from synth.baselines.machine import Machine
 from synth.baselines.options import BaselineOptions, Built
+from synth.baselines.plan import instance_of
 from synth.baselines.ring_search import Ring, find_rings
 
 __all__ = [
@@ -20,5 +21,7 @@ __all__ = [
     "Ring",
     "build",
     "find_rings",
+    "instance_of",
     "schedule",
+    "transfers",
 ]

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from synth.baselines import all_pairs, halving_doubling, hierarchical, one_shot, ring, tree
 from synth.baselines.machine import Machine
 from synth.baselines.options import BaselineOptions, Built
-from synth.baselines.plan import Planner, Problem, instance_of, plan_schedule
+from synth.baselines.plan import Planner, Problem, instance_of, plan_schedule, plan_transfers
 from synth.collective import ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError, NoAnswerError
 from synth.instance import Instance
-from synth.ir import Schedule
+from synth.ir import Schedule, Transfer
 from synth.lowering import lower, lowered_collective
 from synth.paths import Path, find_paths
 from synth.topology import Topology
@@ -117,6 +117,16 @@ def schedule(name: str, machine: Machine, collective: Collective, buffer_bytes: 
     if baseline.plan is None:
         raise NoAnswerError(f"{name}: a program without a schedule of its own")
     return _schedule(machine, collective, buffer_bytes, baseline.plan)
+
+
+def transfers(name: str, machine: Machine, collective: Collective) -> tuple[Transfer, ...]:
+    """Which chunk baseline `name` sends over which path, in broadcast form: for sums, on the reversed machine. Raises what
+    `schedule` does.
+    """
+    baseline = _baseline(name, collective.name)
+    if baseline.plan is None:
+        raise NoAnswerError(f"{name}: a program without a schedule of its own")
+    return plan_transfers(Problem(machine, collective), baseline.plan)
 
 
 def _baseline(name: str, collective: CollectiveName) -> Baseline:

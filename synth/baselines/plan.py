@@ -14,7 +14,7 @@ from synth.baselines.machine import Machine
 from synth.chunks import MAX_CHUNKS
 from synth.collective import Collective, CollectiveName
 from synth.instance import Instance
-from synth.ir import Message, Schedule
+from synth.ir import Message, Schedule, Transfer
 from synth.list_scheduler import Work, list_schedule
 from synth.timing import check_schedule, retime
 
@@ -89,6 +89,12 @@ def piece_counts(machine: Machine, parts: int) -> tuple[int, ...]:
     """
     most = min(MAX_CHUNKS, _MOST_TRANSFERS // machine.num_ranks)
     return tuple(parts * pieces for pieces in _PIECES if pieces == 1 or parts * pieces <= most)
+
+
+def plan_transfers(problem: Problem, planner: Planner) -> tuple[Transfer, ...]:
+    """Which chunk goes over which path, in broadcast form."""
+    messages = _messages(problem, planner(problem))
+    return tuple(sorted(Transfer(chunk, each.path, False) for each in messages for chunk in each.chunks))
 
 
 def plan_schedule(problem: Problem, planner: Planner, instance: Instance) -> Schedule:

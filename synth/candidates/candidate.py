@@ -11,6 +11,8 @@ from synth.exchange import EXCHANGE
 JOINT = "joint"
 #: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
 CENTRAL = "central-"
+#: The strategy that follows the machine's rings, in turns: what others' rings do, cut as finely as it takes.
+RINGS = "rings"
 #: The strategies over equal boxes in which each passes on to the next what it gets, in which few do so on any way, and in which
 #: every one sends to every other itself.
 RING = "hierarchy-ring"

@@ -13,6 +13,13 @@ def is_uneven(paths: Iterable[Path]) -> bool:
     return len({path.GBps for path in paths}) > 1
 
 
+def are_all_joined(num_ranks: int, paths: Iterable[Path]) -> bool:
+    """Whether every rank has a path to every other, all of these are as wide, and none meets others' ways."""
+    paths = tuple(paths)
+    pairs = {(path.src, path.dst) for path in paths}
+    return len(pairs) == num_ranks * (num_ranks - 1) and not is_uneven(paths) and not is_crowded(paths)
+
+
 def is_crowded(paths: Iterable[Path]) -> bool:
     """Whether some link is on paths from several ranks to several: no port of one, but what others' ways meet in."""
     ends: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))

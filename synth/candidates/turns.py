@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from synth.candidates.candidate import CHAINED, LARGE_VIEW, Candidate
+from synth.candidates.candidate import CHAINED, LARGE_VIEW, RINGS, Candidate
 from synth.candidates.cuts import worth_cutting
+from synth.candidates.links import are_all_joined, is_uneven
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import transfers_of, with_count
 from synth.instance import Instance
@@ -20,44 +21,67 @@ _MOST_SIMULATED_TRANSFERS = 16_500
 _MOST_CHUNKS = 1_024
 #: Ranks of boxes with NICs enough up to which trees are packed over all paths: beyond, that takes most of the time for nothing.
 _MOST_PACKED_RANKS = 16
+#: Around rings, whose ways are the longest, more chunks gain still, and a rank has a message in and one out of each; a way has so
+#: many messages at most.
+_MOST_CHUNKS_AROUND = 2_048
+MOST_AROUND = 1_024
 
 
 class TurnedOver(NamedTuple):
-    """Whether there are equal boxes, whether these have a NIC for each GPU, and whether answers are compared by time."""
+    """Whether there are equal boxes, whether these have a NIC for each GPU, whether answers are compared by time, and whether rings
+    pass all ranks.
+    """
 
     boxes: bool
     nics: bool
     by_time: bool
+    rings: bool = False
 
 
 def turned_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, over: TurnedOver
 ) -> list[Candidate]:
-    """What to solve in turns for a large buffer: through equal boxes, where there are such, for links alone; and over all paths, or
-    through many ranks' boxes again, for the connections of an interpreter if it is compared by time. Over all paths for links alone,
-    too, where it is not, or where there are no boxes.
+    """What to solve in turns for a large buffer: through equal boxes, where there are such, for links alone; over all paths, or
+    through many ranks' boxes again, for the connections of an interpreter if it is compared by time, and for links alone where it is
+    not, or where there are no boxes; and around rings, where there are such, but not over boxes where copies are compared by time.
+
+    By time rings are instead of what is for links alone, of sums, or for connections, of copies over paths that are all as wide; and
+    of all else for sums over boxes with NICs enough, or over a switch, which wait for each other unless a rank has one of a chunk.
     """
     if instance.collective.name not in CHAINED or buffer_bytes <= CONNECTION_BOUND_BYTES:
         return []
-    simulated = over.by_time and (instance.collective.combining or (over.boxes and not over.nics))
+    by_time, combining = over.by_time, instance.collective.combining
+    around = strategy == "auto" and over.rings and not (by_time and over.boxes and not (combining and over.nics))
+    rings = _finest(instance, counts, buffer_bytes, _MOST_CHUNKS_AROUND, _MOST_TRANSFERS) if around else []
+    joined = combining and are_all_joined(instance.num_ranks, instance.paths)
+    if rings and by_time and (over.boxes or joined):
+        return rings
+    simulated = by_time and (combining or (over.boxes and not over.nics))
     most = _MOST_SIMULATED_TRANSFERS if simulated else _MOST_TRANSFERS
+    packed = strategy == "trees" or not over.nics or instance.num_ranks <= _MOST_PACKED_RANKS
+    tried = []
+    for finest in _finest(instance, counts, buffer_bytes, _MOST_CHUNKS, most):
+        chain, trees = replace(finest, strategy="hierarchy-chain"), replace(finest, strategy="trees")
+        chains = over.boxes and strategy in ("auto", "hierarchy")
+        tried += [chain] if chains else []
+        if chains and by_time and not packed:
+            tried.append(replace(chain, view=LARGE_VIEW))
+        if packed and strategy in ("auto", "trees"):
+            viewed = by_time and (combining or not rings or is_uneven(instance.paths))
+            tried += [replace(trees, view=LARGE_VIEW)] if viewed else []
+            tried += [trees] if not by_time or not (over.boxes or (rings and combining)) else []
+    return [*tried, *rings]
+
+
+def _finest(
+    instance: Instance, counts: Sequence[int], buffer_bytes: int, most_chunks: int, most_transfers: int
+) -> list[Candidate]:
+    """The finest cut, around rings, of so many chunks and transfers at most that is worth these; none where there is no such."""
     fitting = [
         count
         for count in counts
-        if count <= _MOST_CHUNKS
+        if count <= most_chunks
         and worth_cutting(instance, count, buffer_bytes)
-        and transfers_of(with_count(instance.collective, count)) <= most
+        and transfers_of(with_count(instance.collective, count)) <= most_transfers
     ]
-    if not fitting:
-        return []
-    chain = Candidate("hierarchy-chain", fitting[-1], buffer_bytes, in_turns=True)
-    trees = replace(chain, strategy="trees")
-    chains = over.boxes and strategy in ("auto", "hierarchy")
-    packed = strategy == "trees" or not over.nics or instance.num_ranks <= _MOST_PACKED_RANKS
-    tried = [chain] if chains else []
-    if chains and over.by_time and not packed:
-        tried.append(replace(chain, view=LARGE_VIEW))
-    if packed and strategy in ("auto", "trees"):
-        tried += [replace(trees, view=LARGE_VIEW)] if over.by_time else []
-        tried += [trees] if not (over.boxes and over.by_time) else []
-    return tried
+    return [Candidate(RINGS, count, buffer_bytes, in_turns=True) for count in fitting[-1:]]

@@ -31,6 +31,8 @@ from synth.strategies import AUTO_MILP_BINARIES, LEAN_MILP_BINARIES, MILP_BINARI
 
 #: What one rank sends to all, or gets from all, is a vector whose parts wait for each other hop after hop: the finer, the less.
 _FINER_TREES = 4
+#: And so many times finer what follows rings in turns.
+_FINER_TURNS = 8
 #: So many times finer are the shares of an allreduce in a list over paths that keep apart.
 _FINER_APART = 4
 #: And so many times finer are sums that come in pieces over equal boxes.
@@ -74,7 +76,7 @@ class AtSize:
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
         boxed = self.over_boxes(instance, counts, size)
-        turned = self._turned(instance, counts, size)
+        turned = self._turned(instance, low, size)
         if boxed and (request.strategy == "hierarchy" or self.traits.has_very_many_ranks or self._are_alone(boxed)):
             return [*self.exchanges.candidates(instance, low, size), *(each for each in turned if each.chained), *boxed]
         inside = any(each.in_rounds for each in boxed) and self.traits.is_held_up_inside(size)
@@ -102,11 +104,16 @@ class AtSize:
             plan.append(Candidate("milp", counts[0], size))
         return turned + boxed + plan
 
-    def _turned(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
-        """What to solve in turns at one size. In a range lists are as good over boxes with NICs enough, and made in less time."""
+    def _turned(self, instance: Instance, low: int, size: int) -> list[Candidate]:
+        """What to solve in turns at one size, for buffers from `low` bytes up. In a range lists are as good over boxes with NICs
+        enough, and made in less time.
+        """
         if not self.request.single_size and self.traits.boxes is not None and self.traits.has_nics:
             return []
-        over = TurnedOver(self.traits.boxes is not None, self.traits.has_nics, self.request.by_time)
+        if self.request.collective not in CHAINED:
+            return []
+        traits, counts = self.traits, self.asked.counts(low, _FINER_TURNS)
+        over = TurnedOver(traits.boxes is not None, traits.has_nics, self.request.by_time, traits.has_rings)
         return turned_candidates(instance, self.request.strategy, counts, size, over)
 
     def over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:

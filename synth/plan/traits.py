@@ -81,6 +81,15 @@ class Traits:
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
     @cached_property
+    def has_rings(self) -> bool:
+        """Whether rings pass all ranks, of which none is left out, and no sketch says what to use. Over boxes of unequal links so
+        many of them meet in the narrow ones that none keeps step.
+        """
+        if self.request.sketch is not None or self.request.group is not None or is_uneven(self.within):
+            return False
+        return bool(self.asked.machine.rings)
+
+    @cached_property
     def is_crowded(self) -> bool:
         """Whether ways meet in links, as in PCIe, and over boxes at shared NICs."""
         return is_crowded(self.asked.paths)

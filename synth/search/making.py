@@ -10,20 +10,21 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from synth.baselines import BASELINES
+from synth.baselines import BASELINES, instance_of
 from synth.boxes import Boxes
 from synth.candidates import Candidate
-from synth.candidates.candidate import CHAINS, HIERARCHIES, JOINT, LARGE_VIEW
+from synth.candidates.candidate import CHAINS, HIERARCHIES, JOINT, LARGE_VIEW, RINGS
 from synth.candidates.chained import WAYS_OF_A_PLACE
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
 from synth.candidates.transfers import direct
+from synth.candidates.turns import MOST_AROUND
 from synth.errors import NoAnswerError
 from synth.exchanged import exchanged
 from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, without_surplus
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Routing
-from synth.known import known_solution
+from synth.known import around_rings, known_solution
 from synth.lowering import LoweringOptions
 from synth.milp import SolveOptions
 from synth.ordering import RULES, Ordering, Rounds, Turns
@@ -103,11 +104,13 @@ class Making:
         )
         if candidate.strategy == JOINT:
             return self._joint(instance, candidate)
+        if candidate.strategy == RINGS:
+            return self._around_rings(candidate)
         if candidate.central:
             instance = added_up_at(instance, self.plan.central[candidate.strategy])
         chosen = strategy("greedy" if candidate.central else candidate.strategy, options)
         if candidate.in_turns:
-            solution: Solution | None = self._in_turns(instance, candidate, chosen)
+            solution: Solution | None = self._in_turns(instance, candidate, over_fewest_ways(chosen))
         elif candidate.in_rounds:
             solution = self._in_rounds(instance, candidate, chosen)
         elif candidate.view is None:
@@ -212,21 +215,32 @@ class Making:
         if not direct(instance.collective):
             chosen = over_few_ways(chosen, WAYS_OF_A_PLACE * boxes.size)
         if candidate.in_turns:
-            return self._in_turns(instance, candidate, partial(chained, boxes=boxes, pattern=pattern))
+            return self._in_turns(instance, candidate, over_fewest_ways(partial(chained, boxes=boxes, pattern=pattern)))
         if candidate.view is None:
             return self._stages_at(candidate.anchor_bytes)(instance, chosen)
         return self._for_interpreter(instance, candidate, chosen)
 
-    def _in_turns(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution:
-        """Chunks that follow each other over as few ways as load links evenly."""
-        few, stages = over_fewest_ways(chosen), self._quick_stages
+    def _around_rings(self, candidate: Candidate) -> Solution:
+        """Chunks that follow each other around the machine's rings."""
+        machine = self.plan.machine
+        instance = instance_of(machine, self.plan.collective(candidate.count), candidate.anchor_bytes)
+        if instance.collective.combining:
+            machine = machine.reversed()
+        try:
+            return self._in_turns(instance, candidate, partial(around_rings, machine))
+        finally:
+            self.ledger.enter("scoring")
+
+    def _in_turns(self, instance: Instance, candidate: Candidate, few: Strategy) -> Solution:
+        """Chunks that follow each other over few ways."""
+        stages, turns = self._quick_stages, Turns(most=MOST_AROUND if candidate.strategy == RINGS else Turns().most)
         if self.request.by_time:
             stages = replace(stages, justification=_IN_DUE_ORDER)
         if candidate.view is None:
-            solution = stages.in_turns(instance, few, Turns())
+            solution = stages.in_turns(instance, few, turns)
             return replace(solution, bound_us=None) if candidate.chained else solution
         viewed = as_interpreted(instance, candidate.view)
-        solution = stages.in_turns(viewed, lambda shown: few(as_described(shown)), Turns())
+        solution = stages.in_turns(viewed, lambda shown: few(as_described(shown)), turns)
         return self._as_on_links(instance, solution)
 
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:

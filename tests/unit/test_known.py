@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from synth.baselines import Machine
+from synth.baselines import Machine, instance_of
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
-from synth.known import known_counts, known_solution
+from synth.ir import Transfer
+from synth.known import around_rings, known_counts, known_solution
 from synth.lowering import LoweringOptions
+from synth.ordering import Turns
 from synth.paths import find_paths
+from synth.solve import Stages
 from synth.timing import link_loads_us
 from synth.topology import Topology
 from synth.verify import VerifyError, verify_algo
-from tests.graphs import full, ring
+from tests.graphs import full, line, ring
 
 POWERS = tuple(1 << exponent for exponent in range(10))
 MB = 1 << 20
@@ -72,6 +77,40 @@ def test_a_ring_that_is_for_small_buffers_alone_needs_no_threadblock_but_its_own
         verify_algo(algo, collective, runtime="msccl")
     with pytest.raises(VerifyError, match="deadlock"):
         verify_algo(replace(small, max_bytes=1 << 30), collective, runtime="msccl")
+
+
+@pytest.mark.parametrize("name", [CollectiveName.BROADCAST, CollectiveName.REDUCE])
+def test_chunks_follow_each_other_around_rings(name: CollectiveName) -> None:
+    """Every rank but one sends each chunk once, and every one but one gets it once: no sum waits for two."""
+    six = machine(load_topology("dgx1"))
+    instance = instance_of(six, Collective(name, 8, 96, 3), 16 * MB)
+    sums = name is CollectiveName.REDUCE
+    around = partial(around_rings, six.reversed() if sums else six)
+    solution = Stages().in_turns(instance, around, Turns())
+    taken = [transfer for transfer in solution.schedule.transfers() if transfer.chunk == 40]
+    assert {transfer.reduce for transfer in taken} == {sums}
+    ends = [{six.paths[each.path].dst for each in taken}, {six.paths[each.path].src for each in taken}]
+    assert [len(ranks) for ranks in ends] == [7, 7] == [len(taken)] * 2
+    assert 3 not in ends[sums]
+    assert 3 in ends[not sums]
+    assert len({tuple(sorted(ways)) for ways in paths_of(solution.schedule.transfers()).values()}) == 6
+    loads = link_loads_us(instance, [transfer.path for transfer in solution.schedule.transfers()])
+    assert max(loads.values()) == pytest.approx(16 * MB / 6 / 22e3)
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=64)), instance.collective)
+
+
+def paths_of(transfers: Iterable[Transfer]) -> dict[int, list[int]]:
+    paths: dict[int, list[int]] = defaultdict(list)
+    for transfer in transfers:
+        paths[transfer.chunk].append(transfer.path)
+    return paths
+
+
+def test_where_there_is_no_ring_none_is_followed() -> None:
+    line_of_three = machine(line(3))
+    instance = instance_of(line_of_three, Collective(CollectiveName.BROADCAST, 3, 4, 0), MB)
+    with pytest.raises(NoAnswerError, match="ring"):
+        around_rings(line_of_three, instance)
 
 
 def test_few_chunks_are_not_dealt_to_six_rings() -> None:

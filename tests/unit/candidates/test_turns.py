@@ -6,7 +6,7 @@ import pytest
 
 from synth.candidates.transfers import transfers_of, with_count
 from synth.candidates.turns import TurnedOver, turned_candidates
-from tests.graphs import instance_of, star
+from tests.graphs import instance_of, mesh, star, unequal_ring
 
 POWERS = tuple(1 << k for k in range(11))
 GB = 1 << 30
@@ -46,12 +46,47 @@ def test_without_boxes_trees_come_for_links_and_for_connections() -> None:
     assert [(each.strategy, each.view) for each in tried] == [("trees", "Simple"), ("trees", None)]
 
 
+AROUND = OVER_BOXES._replace(rings=True)
+#: The cut that counts for rings has twice as many chunks as any other.
+FINER = (*POWERS, 2048, 4096)
+
+
+@pytest.mark.parametrize(("boxes", "by_time"), [(True, True), (False, True), (True, False), (False, False)])
+def test_rings_come_in_turns_where_sums_wait_for_one_rank_each(boxes: bool, by_time: bool) -> None:
+    over = AROUND._replace(boxes=boxes, by_time=by_time)
+    tried = turned_candidates(instance_of(star(16), "reduce", root=0), "auto", FINER, GB, over)
+    assert (tried[-1].strategy, tried[-1].count, tried[-1].view, tried[-1].ordered) == ("rings", 2048, None, "turns")
+    # Others' sums wait for each other, which an interpreter takes long to carry out: schedules do not know.
+    assert {each.strategy for each in tried} - {"rings"} == (
+        set() if by_time else {"trees", "hierarchy-chain"} if boxes else {"trees"}
+    )
+
+
+def test_rings_come_beside_trees_where_these_may_be_nearer() -> None:
+    alone = AROUND._replace(boxes=False)
+    for machine, name, expected in (
+        (star(8), "broadcast", [("trees", None)]),
+        (mesh(2, 4), "reduce", [("trees", "Simple")]),
+        (unequal_ring(), "broadcast", [("trees", "Simple"), ("trees", None)]),
+    ):
+        tried = turned_candidates(instance_of(machine, name, root=0), "auto", FINER, GB, alone)
+        assert [(each.strategy, each.view) for each in tried] == [*expected, ("rings", None)]
+
+
+def test_rings_are_not_for_copies_over_boxes_nor_where_gpus_share_nics() -> None:
+    instances = [instance_of(star(16), name, root=0) for name in ("broadcast", "reduce")]
+    for instance, over in zip(instances, (AROUND, AROUND._replace(nics=False)), strict=True):
+        tried = turned_candidates(instance, "auto", FINER, GB, over)
+        assert {each.strategy for each in tried} == {"hierarchy-chain", "trees"}
+        assert max(each.count for each in tried) <= 1024
+
+
 @pytest.mark.parametrize(
     ("strategy", "expected"), [("hierarchy", {"hierarchy-chain"}), ("trees", {"trees"}), ("greedy", set())]
 )
 def test_turns_are_of_the_strategy_that_is_asked_for(strategy: str, expected: set[str]) -> None:
     instance = instance_of(star(16), "broadcast", root=0)
-    tried = turned_candidates(instance, strategy, POWERS, GB, OVER_BOXES)
+    tried = turned_candidates(instance, strategy, POWERS, GB, AROUND)
     assert {each.strategy for each in tried} == expected
 
 
