@@ -13,6 +13,11 @@ from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import transfers_of, with_count
 from synth.instance import Instance
 
+#: Buffers from which on one size alone is tried in turns, and around rings by time; and the least that is a message by time up to
+#: `CONNECTION_BOUND_BYTES`: there messages cost more than waiting for them.
+_LEAST_TURNED_BYTES = 16 << 20
+_LEAST_AROUND_BYTES = 64 << 20
+_LEAST_CHUNK_BYTES = 128 << 10
 #: Transfers up to which a cut is tried: the last chunk starts as much later than it could as there are fewer.
 _MOST_TRANSFERS = 33_000
 #: The same by time for sums, and for boxes in which GPUs share NICs: simulating them takes long, and they gain least by finer cuts.
@@ -28,14 +33,15 @@ MOST_AROUND = 1_024
 
 
 class TurnedOver(NamedTuple):
-    """Whether there are equal boxes, whether these have a NIC for each GPU, whether answers are compared by time, and whether rings
-    pass all ranks.
+    """Whether there are equal boxes, whether these have a NIC for each GPU, whether answers are compared by time, whether rings pass
+    all ranks, and whether one size alone is asked for.
     """
 
     boxes: bool
     nics: bool
     by_time: bool
     rings: bool = False
+    single: bool = False
 
 
 def turned_candidates(
@@ -48,8 +54,13 @@ def turned_candidates(
     By time rings are instead of what is for links alone, of sums, or for connections, of copies over paths that are all as wide; and
     of all else for sums over boxes with NICs enough, or over a switch, which wait for each other unless a rank has one of a chunk.
     """
-    if instance.collective.name not in CHAINED or buffer_bytes <= CONNECTION_BOUND_BYTES:
+    if instance.collective.name not in CHAINED:
         return []
+    if buffer_bytes <= CONNECTION_BOUND_BYTES:
+        if not over.single or buffer_bytes < _LEAST_TURNED_BYTES:
+            return []
+        if over.by_time:
+            return _of_medium(instance, strategy, counts, buffer_bytes, over)
     by_time, combining = over.by_time, instance.collective.combining
     around = strategy == "auto" and over.rings and not (by_time and over.boxes and not (combining and over.nics))
     rings = _finest(instance, counts, buffer_bytes, _MOST_CHUNKS_AROUND, _MOST_TRANSFERS) if around else []
@@ -71,6 +82,23 @@ def turned_candidates(
             tried += [replace(trees, view=LARGE_VIEW)] if viewed else []
             tried += [trees] if not by_time or not (over.boxes or (rings and combining)) else []
     return [*tried, *rings]
+
+
+def _of_medium(
+    instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, over: TurnedOver
+) -> list[Candidate]:
+    """What to solve in turns by time for one buffer that is not large: through boxes whose GPUs share NICs, and around the rings of
+    one where ranks are not all joined, which lists of packed trees keep busy.
+    """
+    worth = [count for count in counts if count * _LEAST_CHUNK_BYTES <= buffer_bytes]
+    if over.boxes:
+        shared = not over.nics and strategy in ("auto", "hierarchy")
+        finest = _finest(instance, worth, buffer_bytes, _MOST_CHUNKS, _MOST_SIMULATED_TRANSFERS) if shared else []
+        return [replace(each, strategy="hierarchy-chain") for each in finest]
+    joined = are_all_joined(instance.num_ranks, instance.paths)
+    if strategy != "auto" or not over.rings or joined or buffer_bytes < _LEAST_AROUND_BYTES:
+        return []
+    return _finest(instance, worth, buffer_bytes, _MOST_CHUNKS_AROUND, _MOST_TRANSFERS)
 
 
 def _finest(

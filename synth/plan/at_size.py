@@ -108,13 +108,16 @@ class AtSize:
         """What to solve in turns at one size, for buffers from `low` bytes up. In a range lists are as good over boxes with NICs
         enough, and made in less time.
         """
-        if not self.request.single_size and self.traits.boxes is not None and self.traits.has_nics:
+        request, traits = self.request, self.traits
+        if request.collective not in CHAINED:
             return []
-        if self.request.collective not in CHAINED:
+        if not request.single_size and traits.boxes is not None and traits.has_nics:
             return []
-        traits, counts = self.traits, self.asked.counts(low, _FINER_TURNS)
-        over = TurnedOver(traits.boxes is not None, traits.has_nics, self.request.by_time, traits.has_rings)
-        return turned_candidates(instance, self.request.strategy, counts, size, over)
+        counts = self.asked.counts(low, _FINER_TURNS)
+        over = TurnedOver(
+            traits.boxes is not None, traits.has_nics, request.by_time, traits.has_rings, request.single_size
+        )
+        return turned_candidates(instance, request.strategy, counts, size, over)
 
     def over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
         """What to solve at one size for the machine's equal boxes, or through them, where it has such."""

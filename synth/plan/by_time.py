@@ -77,7 +77,7 @@ class ByTime:
         # of small buffers: several others are made in their time.
         opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
-        through = [*chained, *known] if turned else chained
+        through = [*chained, *known] if turned and large else chained
         waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
         if apart and self.traits.keeps_apart:
             # No message waits for a link there, so that rounds do what they say.

@@ -106,15 +106,17 @@ class Ranking:
 
     def openers(self, ranked: Ranked, size: int) -> list[Contender]:
         """What is simulated first at a size: the most promising; where one size alone is asked for the next one, beside it, and what
-        comes in rounds, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their estimates
-        are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
+        comes in rounds and in turns, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their
+        estimates are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
         """
         if not (self.evidence.request.single_size and self.evidence.request.by_time):
             return ranked.all[:1]
         if size <= CONNECTION_BOUND_BYTES:
-            paced = [contender for contender in ranked.all if self.evidence.entry(contender).candidate.in_rounds]
+            candidates = {contender: self.evidence.entry(contender).candidate for contender in ranked.all}
+            paced = [contender for contender, each in candidates.items() if each.in_rounds]
+            turned = [contender for contender, each in candidates.items() if each.in_turns]
             patterns = self._first_of_patterns(ranked.all, size)
-            first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1], *patterns))
+            first = dict.fromkeys((*ranked.all[:1], *ranked.promising[:2], *paced[:1], *turned[:1], *patterns))
             return [contender for contender in first if not self.fell_short(contender, size)]
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked.all, size)

@@ -6,6 +6,7 @@ import pytest
 
 from synth.candidates.transfers import transfers_of, with_count
 from synth.candidates.turns import TurnedOver, turned_candidates
+from synth.instance import Instance
 from tests.graphs import instance_of, mesh, star, unequal_ring
 
 POWERS = tuple(1 << k for k in range(11))
@@ -79,6 +80,24 @@ def test_rings_are_not_for_copies_over_boxes_nor_where_gpus_share_nics() -> None
         tried = turned_candidates(instance, "auto", FINER, GB, over)
         assert {each.strategy for each in tried} == {"hierarchy-chain", "trees"}
         assert max(each.count for each in tried) <= 1024
+
+
+def test_one_medium_buffer_comes_in_turns_over_shared_nics_and_around_rings_of_one_box() -> None:
+    one = AROUND._replace(single=True)
+    joined, apart = (instance_of(machine, "reduce", root=0) for machine in (star(16), mesh(2, 4)))
+    shared, alone = one._replace(nics=False), one._replace(boxes=False)
+
+    def tried(instance: Instance, over: TurnedOver, size_bytes: int) -> list[tuple[str, int]]:
+        return [(each.strategy, each.count) for each in turned_candidates(instance, "auto", FINER, size_bytes, over)]
+
+    # Messages of 128 kB and more.
+    assert tried(joined, shared, 16 << 20) == [("hierarchy-chain", 128)]
+    assert tried(apart, alone, 64 << 20) == [("rings", 512)]
+    assert not any((tried(joined, one, 64 << 20), tried(joined, alone, 64 << 20), tried(apart, alone, 32 << 20)))
+    assert not any((tried(joined, shared, 8 << 20), tried(joined, shared._replace(single=False), 64 << 20)))
+    # A schedule waits for no message, so that the finest are the best.
+    by_schedule = tried(joined, shared._replace(by_time=False), 16 << 20)
+    assert by_schedule == [("hierarchy-chain", 1024), ("trees", 1024), ("rings", 2048)]
 
 
 @pytest.mark.parametrize(
