@@ -113,20 +113,14 @@ def schedule(name: str, machine: Machine, collective: Collective, buffer_bytes: 
     Raises InputError for an unknown name, NoAnswerError with the reason where it does not exist for this collective, cut or
     machine.
     """
-    baseline = _baseline(name, collective.name)
-    if baseline.plan is None:
-        raise NoAnswerError(f"{name}: a program without a schedule of its own")
-    return _schedule(machine, collective, buffer_bytes, baseline.plan)
+    return _schedule(machine, collective, buffer_bytes, _planner(name, collective.name))
 
 
 def transfers(name: str, machine: Machine, collective: Collective) -> tuple[Transfer, ...]:
     """Which chunk baseline `name` sends over which path, in broadcast form: for sums, on the reversed machine. Raises what
     `schedule` does.
     """
-    baseline = _baseline(name, collective.name)
-    if baseline.plan is None:
-        raise NoAnswerError(f"{name}: a program without a schedule of its own")
-    return plan_transfers(Problem(machine, collective), baseline.plan)
+    return plan_transfers(Problem(machine, collective), _planner(name, collective.name))
 
 
 def _baseline(name: str, collective: CollectiveName) -> Baseline:
@@ -137,6 +131,14 @@ def _baseline(name: str, collective: CollectiveName) -> Baseline:
         has = ", ".join(known for known in CollectiveName if known in baseline.collectives)
         raise NoAnswerError(f"{name}: no {collective}, expected one of {has}")
     return baseline
+
+
+def _planner(name: str, collective: CollectiveName) -> Planner:
+    """What makes the trees of baseline `name`."""
+    planner = _baseline(name, collective).plan
+    if planner is None:
+        raise NoAnswerError(f"{name}: a program without a schedule of its own")
+    return planner
 
 
 def _cut(name: CollectiveName, ranks: int, count: int, options: BaselineOptions) -> Collective:
