@@ -13,6 +13,8 @@ from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import transfers_of, with_count
 from synth.instance import Instance
 
+#: The strategy through equal boxes.
+_CHAIN = "hierarchy-chain"
 #: Buffers from which on one size alone is tried in turns, and around rings by time; and the least that is a message by time up to
 #: `CONNECTION_BOUND_BYTES`: there messages cost more than waiting for them.
 _LEAST_TURNED_BYTES = 16 << 20
@@ -63,7 +65,7 @@ def turned_candidates(
             return _of_medium(instance, strategy, counts, buffer_bytes, over)
     by_time, combining = over.by_time, instance.collective.combining
     around = strategy == "auto" and over.rings and not (by_time and over.boxes and not (combining and over.nics))
-    rings = _finest(instance, counts, buffer_bytes, _MOST_CHUNKS_AROUND, _MOST_TRANSFERS) if around else []
+    rings = _finest(RINGS, instance, counts, buffer_bytes, _MOST_TRANSFERS) if around else []
     joined = combining and are_all_joined(instance.num_ranks, instance.paths)
     if rings and by_time and (over.boxes or joined):
         return rings
@@ -71,8 +73,8 @@ def turned_candidates(
     most = _MOST_SIMULATED_TRANSFERS if simulated else _MOST_TRANSFERS
     packed = strategy == "trees" or not over.nics or instance.num_ranks <= _MOST_PACKED_RANKS
     tried = []
-    for finest in _finest(instance, counts, buffer_bytes, _MOST_CHUNKS, most):
-        chain, trees = replace(finest, strategy="hierarchy-chain"), replace(finest, strategy="trees")
+    for chain in _finest(_CHAIN, instance, counts, buffer_bytes, most):
+        trees = replace(chain, strategy="trees")
         chains = over.boxes and strategy in ("auto", "hierarchy")
         tried += [chain] if chains else []
         if chains and by_time and not packed:
@@ -93,18 +95,18 @@ def _of_medium(
     worth = [count for count in counts if count * _LEAST_CHUNK_BYTES <= buffer_bytes]
     if over.boxes:
         shared = not over.nics and strategy in ("auto", "hierarchy")
-        finest = _finest(instance, worth, buffer_bytes, _MOST_CHUNKS, _MOST_SIMULATED_TRANSFERS) if shared else []
-        return [replace(each, strategy="hierarchy-chain") for each in finest]
+        return _finest(_CHAIN, instance, worth, buffer_bytes, _MOST_SIMULATED_TRANSFERS) if shared else []
     joined = are_all_joined(instance.num_ranks, instance.paths)
     if strategy != "auto" or not over.rings or joined or buffer_bytes < _LEAST_AROUND_BYTES:
         return []
-    return _finest(instance, worth, buffer_bytes, _MOST_CHUNKS_AROUND, _MOST_TRANSFERS)
+    return _finest(RINGS, instance, worth, buffer_bytes, _MOST_TRANSFERS)
 
 
 def _finest(
-    instance: Instance, counts: Sequence[int], buffer_bytes: int, most_chunks: int, most_transfers: int
+    strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int, most_transfers: int
 ) -> list[Candidate]:
-    """The finest cut, around rings, of so many chunks and transfers at most that is worth these; none where there is no such."""
+    """The strategy in turns at its finest cut that is worth its transfers, so many at most; none where there is no such."""
+    most_chunks = _MOST_CHUNKS_AROUND if strategy == RINGS else _MOST_CHUNKS
     fitting = [
         count
         for count in counts
@@ -112,4 +114,4 @@ def _finest(
         and worth_cutting(instance, count, buffer_bytes)
         and transfers_of(with_count(instance.collective, count)) <= most_transfers
     ]
-    return [Candidate(RINGS, count, buffer_bytes, in_turns=True) for count in fitting[-1:]]
+    return [Candidate(strategy, count, buffer_bytes, in_turns=True) for count in fitting[-1:]]

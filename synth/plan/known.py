@@ -32,8 +32,7 @@ class Known:
         asked, request = self.traits.asked, self.traits.request
         if (
             request.strategy != "auto"
-            or request.sketch is not None
-            or request.group is not None
+            or not self.traits.is_whole
             or (self.traits.has_very_many_ranks and self.traits.boxes is not None)
         ):
             return []

@@ -80,14 +80,17 @@ class Traits:
         nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all ranks take part, and no sketch says what to use."""
+        return self.request.sketch is None and self.request.group is None
+
     @cached_property
     def has_rings(self) -> bool:
-        """Whether rings pass all ranks, of which none is left out, and no sketch says what to use. Over boxes of unequal links so
-        many of them meet in the narrow ones that none keeps step.
+        """Whether rings pass all ranks, and may. Over boxes of unequal links so many of them meet in the narrow ones that none keeps
+        step.
         """
-        if self.request.sketch is not None or self.request.group is not None or is_uneven(self.within):
-            return False
-        return bool(self.asked.machine.rings)
+        return self.is_whole and not is_uneven(self.within) and bool(self.asked.machine.rings)
 
     @cached_property
     def is_crowded(self) -> bool:

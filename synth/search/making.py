@@ -90,6 +90,8 @@ class Making:
             self.ledger.enter("routing")
             instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
             return exchanged(instance, self.plan.exchanges(candidate.anchor_bytes)[candidate.strategy])
+        if candidate.strategy == RINGS:
+            return self._around_rings(candidate)
         self.ledger.enter("topology")
         if candidate.boxed or candidate.chained:
             return self._over_boxes(candidate)
@@ -104,8 +106,6 @@ class Making:
         )
         if candidate.strategy == JOINT:
             return self._joint(instance, candidate)
-        if candidate.strategy == RINGS:
-            return self._around_rings(candidate)
         if candidate.central:
             instance = added_up_at(instance, self.plan.central[candidate.strategy])
         chosen = strategy("greedy" if candidate.central else candidate.strategy, options)
@@ -226,14 +226,13 @@ class Making:
         instance = instance_of(machine, self.plan.collective(candidate.count), candidate.anchor_bytes)
         if instance.collective.combining:
             machine = machine.reversed()
-        try:
-            return self._in_turns(instance, candidate, partial(around_rings, machine))
-        finally:
-            self.ledger.enter("scoring")
+        solution = self._in_turns(instance, candidate, partial(around_rings, machine))
+        self.ledger.enter("scoring")
+        return solution
 
     def _in_turns(self, instance: Instance, candidate: Candidate, few: Strategy) -> Solution:
         """Chunks that follow each other over few ways."""
-        stages, turns = self._quick_stages, Turns(most=MOST_AROUND if candidate.strategy == RINGS else Turns().most)
+        stages, turns = self._quick_stages, Turns(MOST_AROUND) if candidate.strategy == RINGS else Turns()
         if self.request.by_time:
             stages = replace(stages, justification=_IN_DUE_ORDER)
         if candidate.view is None:
