@@ -2,6 +2,7 @@
 
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
+    python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers alone [NAME[*NODES] ...]         beside rings and trees, each size asked for alone
     python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   the same over ranges, from the nightly job's last run
 
@@ -22,7 +23,7 @@ from synth.bench.store import Store
 from synth.collective import CollectiveName
 from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
-from synth.request import Request, Result
+from synth.request import Request, Result, SizeRow
 from synth.rivals import Rivals
 from synth.topology import Topology, replicate
 from synth.units import format_size
@@ -51,6 +52,7 @@ MACHINES = (
     "torus-3x3",
 )
 COLLECTIVES = ("allgather", "reduce-scatter", "allreduce", "alltoall")
+ROOTED = ("broadcast", "reduce")
 _RATIO_HEAD = (
     "| machine | cases with a ring or tree | geometric mean | least | where |",
     "|---|---|---|---|---|",
@@ -101,12 +103,38 @@ def machines(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         topology = _machine(name)
         for collective in COLLECTIVES:
-            result, seconds = answer(topology, collective, GB, "time")
-            (line,) = result.sizes
-            yield (
-                f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {line.bound_us / line.schedule_us:.3f} "
-                f"| {line.bound_us / line.time_us:.3f} | {seconds:.1f} |"
-            )
+            line, seconds = _at_a_gigabyte(topology, collective)
+            yield f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {_shares(line)} | {seconds:.1f} |"
+
+
+def rooted(names: Sequence[str]) -> Iterator[str]:
+    """A line for every machine and collective with a root at 1 GB, with how much faster than the better of ring and tree it is."""
+    yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | of ring and tree | seconds |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in names:
+        topology = _machine(name)
+        for collective in ROOTED:
+            best_us = _of_rivals(Rivals(topology, CollectiveName(collective)), GB)
+            line, seconds = _at_a_gigabyte(topology, collective)
+            ratio = f"{best_us / line.time_us:.3f}" if best_us < math.inf else "none"
+            yield f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {_shares(line)} | {ratio} | {seconds:.1f} |"
+
+
+def _at_a_gigabyte(topology: Topology, collective: str) -> tuple[SizeRow, float]:
+    """What is found for 1 GB, by simulated time, and in how many seconds."""
+    result, seconds = answer(topology, collective, GB, "time")
+    (line,) = result.sizes
+    return line, seconds
+
+
+def _shares(line: SizeRow) -> str:
+    """By schedule and simulated, as two cells, shares of the bound."""
+    return f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
+
+
+def _of_rivals(rivals: Rivals, size: int) -> float:
+    """The better of ring and tree, in us; infinite where there is neither."""
+    return min(times_if_any(rivals, name, [size]).get(size, math.inf) for name in ("ring", "tree"))
 
 
 def _machine(name: str) -> Topology:
@@ -123,7 +151,7 @@ def alone(names: Sequence[str]) -> Iterator[str]:
         for collective in COLLECTIVES:
             rivals = Rivals(topology, CollectiveName(collective))
             for size in _ALONE:
-                best_us = min(times_if_any(rivals, name, [size]).get(size, math.inf) for name in ("ring", "tree"))
+                best_us = _of_rivals(rivals, size)
                 if best_us < math.inf:
                     (line,) = answer(topology, collective, size, "time")[0].sizes
                     found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
@@ -158,6 +186,8 @@ def main() -> None:
             lines = targets(Path(folder))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
+        case ["rooted", *names]:
+            lines = rooted(names or MACHINES)
         case ["alone", *names]:
             lines = alone(names or MACHINES)
         case ["ratios", store]:

@@ -45,6 +45,8 @@ class CollectiveName(StrEnum):
 
 ROOTED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE, CollectiveName.GATHER, CollectiveName.SCATTER})
 COMBINING = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE})
+#: What replaces what it is given, unless asked otherwise.
+IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 #: A rank's share is 1/R of the vector: the vector is cut into a multiple of R chunks.
 SHARED = frozenset(
     {

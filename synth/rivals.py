@@ -1,5 +1,5 @@
 """What rings, trees and others' algorithms take on a machine, each in the best protocol that NCCL would run there, on its best
-number of channels.
+number of channels; called in place where synth's answers are, so that neither has to copy what it is given.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cached_property
 
 from msccl_xml.model import Algo
 from synth.baselines import BaselineOptions, build
-from synth.collective import CollectiveName
+from synth.collective import IN_PLACE_BY_DEFAULT, CollectiveName
 from synth.constants import PROTOCOLS, Constants
 from synth.errors import InputError, NoAnswerError
 from synth.paths import Path, find_paths
@@ -104,6 +104,7 @@ class Rivals:
     def _build(self, name: str, size_bytes: int, protocol: str, instances: int) -> Algo:
         options = BaselineOptions(
             protocol=protocol,  # type: ignore[arg-type]
+            inplace=self.collective in IN_PLACE_BY_DEFAULT,
             instances=instances,
             root=self.root,
             max_bytes=max(size_bytes, 1),

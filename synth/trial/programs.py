@@ -10,7 +10,7 @@ from msccl_xml.model import Algo
 from synth.baselines import BASELINES, RIVALS
 from synth.candidates.candidate import LARGE_VIEW
 from synth.chunks import divides
-from synth.collective import Collective, CollectiveName
+from synth.collective import IN_PLACE_BY_DEFAULT, Collective
 from synth.errors import NoAnswerError
 from synth.lowering import (
     Drafts,
@@ -32,8 +32,6 @@ _SHORT_IN_ROUNDS_BYTES = 16 << 20
 #: The same for pieces of all ranks' shares, whose messages at either end are the shortest; over equal boxes if a share has so few.
 _SHORT_IN_PIECES_BYTES = 512 << 20
 _FEW_PIECES = 48
-#: Collectives whose result replaces what they are given, unless asked otherwise.
-_IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
 
 
 class Extent(NamedTuple):
@@ -184,7 +182,7 @@ class Programs:
 
     def _options(self, contender: Contender) -> LoweringOptions:
         request = self.request
-        in_place = request.inplace if request.inplace is not None else request.collective in _IN_PLACE_BY_DEFAULT
+        in_place = request.inplace if request.inplace is not None else request.collective in IN_PLACE_BY_DEFAULT
         return LoweringOptions(
             runtime=request.runtime,  # type: ignore[arg-type]
             protocol=self.entry(contender).protocol,  # type: ignore[arg-type]

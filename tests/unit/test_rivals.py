@@ -11,7 +11,7 @@ from synth.constants import PROTOCOLS
 from synth.errors import NoAnswerError
 from synth.rivals import Rivals
 from synth.simulate import Simulator
-from tests.graphs import ring
+from tests.graphs import dgx1, ring
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -33,3 +33,12 @@ def test_a_baseline_that_a_machine_lacks_has_no_times() -> None:
     assert times_if_any(rivals, "ring", (KB, MB)) == {}
     with pytest.raises(NoAnswerError, match="ring"):
         rivals.times_us("ring", (KB, MB))
+
+
+def test_a_broadcast_is_called_in_place_as_answers_are_and_nobody_copies_it() -> None:
+    topology, size = dgx1(), 256 * MB
+    taken, copied = (
+        Rivals(topology, each).times_us("ring", [size])[size]
+        for each in (CollectiveName.REDUCE, CollectiveName.BROADCAST)
+    )
+    assert copied <= taken * 1.05
