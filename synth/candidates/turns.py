@@ -30,7 +30,7 @@ _MOST_CHUNKS = 1_024
 _MOST_PACKED_RANKS = 16
 #: Around rings, whose ways are the longest, more chunks gain still, and a rank has a message in and one out of each; a way has so
 #: many messages at most.
-_MOST_CHUNKS_AROUND = 2_048
+MOST_CHUNKS_AROUND = 2_048
 MOST_AROUND = 1_024
 
 
@@ -106,7 +106,7 @@ def _finest(
     strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int, most_transfers: int
 ) -> list[Candidate]:
     """The strategy in turns at its finest cut that is worth its transfers, so many at most; none where there is no such."""
-    most_chunks = _MOST_CHUNKS_AROUND if strategy == RINGS else _MOST_CHUNKS
+    most_chunks = MOST_CHUNKS_AROUND if strategy == RINGS else _MOST_CHUNKS
     fitting = [
         count
         for count in counts

@@ -59,7 +59,8 @@ _UNJUSTIFIED_BYTES = 1 << 20
 _TURNS_OF_PIECES = (1 / 5, 1 / 12)
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
 _JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
-#: For an interpreter what is due first stays first, and no list is looked at beside it.
+#: For an interpreter what is due first stays first along trees, and no list is looked at beside it. Around rings nobody waits for
+#: several of a chunk, so that exact times say what goes first.
 _IN_DUE_ORDER = Justification(idle=math.inf)
 #: Runs of the greedy where estimates decide: one for each patience. More of them hardly ever find a better one.
 _LEAN_GREEDY_RUNS = 5
@@ -232,9 +233,10 @@ class Making:
 
     def _in_turns(self, instance: Instance, candidate: Candidate, few: Strategy) -> Solution:
         """Chunks that follow each other over few ways."""
-        stages, turns = self._quick_stages, Turns(MOST_AROUND) if candidate.strategy == RINGS else Turns()
+        rings = candidate.strategy == RINGS
+        stages, turns = self._quick_stages, Turns(MOST_AROUND) if rings else Turns()
         if self.request.by_time:
-            stages = replace(stages, justification=_IN_DUE_ORDER)
+            stages = replace(stages, justification=Justification() if rings else _IN_DUE_ORDER)
         if candidate.view is None:
             solution = stages.in_turns(instance, few, turns)
             return replace(solution, bound_us=None) if candidate.chained else solution

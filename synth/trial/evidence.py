@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from msccl_xml.model import Algo
+from synth.constants import Constants
 from synth.errors import EffortError
 from synth.goal import Goal
 from synth.search import Scored
@@ -136,6 +137,13 @@ class Evidence(Programs):
     @cached_property
     def _paths(self) -> Paths:
         return by_pair(self.plan.paths)
+
+    def link_us(self, contender: Contender, size: int) -> float:
+        """How long a contender's protocol keeps its busiest link at a size: it takes no less."""
+        solution, protocol = self.entry(contender).solution, self.entry(contender).protocol
+        instance = solution.instance.with_chunk_bytes(solution.chunk_bytes(size))
+        wire = Constants.for_topology(self.request.topology).of(protocol).wire
+        return busiest_link_us(instance, solution.schedule.transfers()) / wire
 
     def is_closed(self, size: int) -> bool:
         """Whether something that was simulated at a size meets the goal."""

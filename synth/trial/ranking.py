@@ -146,7 +146,8 @@ class Ranking:
         if self.evidence.is_reached(size):
             return False
         if self.evidence.is_closed(size) or (paced and self.evidence.is_near(size)):
-            return self.evidence.is_known(contender) and size <= CONNECTION_BOUND_BYTES
+            known = self.evidence.is_known(contender)
+            return known and (size <= CONNECTION_BOUND_BYTES or self.shapes.passes_tiles_on(contender, size))
         return self._is_hopeful(contender, size)
 
     def _is_hopeful(self, contender: Contender, size: int) -> bool:

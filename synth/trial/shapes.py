@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from synth.candidates.candidate import JOINT, LARGE_VIEW
+from synth.candidates.candidate import JOINT, LARGE_VIEW, RINGS, Candidate
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS
+from synth.candidates.turns import MOST_CHUNKS_AROUND
 from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
@@ -103,12 +104,10 @@ class Shapes:
         return self.evidence.request.by_time and size >= _SHAPED_BYTES
 
     def of(self, leader: Contender, size: int) -> Iterator[Contender]:
-        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size. What comes
-        in turns has as many messages as a program holds, so that it has none.
-        """
+        """The contender in the other shapes that were not asked to be otherwise and that runtimes would use at the size."""
         entry = self.evidence.entry(leader)
         thorough = self.evidence.request.thorough
-        if not self.evidence.is_simulated(leader) or entry.candidate.in_turns:
+        if not self.evidence.is_simulated(leader) or _is_full(entry.candidate):
             return
         launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
         tile_by_tile = entry.candidate.chained
@@ -126,13 +125,11 @@ class Shapes:
         yield from self._shaped(leader, dict.fromkeys((*plain, *usual, *more)), size)
 
     def wider(self, leader: Contender, size: int) -> Contender | None:
-        """The contender with more threadblocks, if it can have them, gains by them (messages in turns do not), and is small enough
-        to be read and simulated then.
-        """
+        """The contender with more threadblocks, if it can have them, and is small enough to be read and simulated then."""
         ((channels, instances),) = _LARGE_SHAPES
         divided = self.evidence.divides(self.evidence.entry(leader), instances, size)
         candidate = self.evidence.entry(leader).candidate
-        if candidate.in_turns:
+        if _is_full(candidate):
             return None
         if candidate.strategy == JOINT and candidate.in_rounds:
             # Free roots are for direct links, which one threadblock fills.
@@ -232,16 +229,39 @@ class Shapes:
 
     def rivals(self, size: int) -> Iterator[Contender]:
         """Rings and trees that may be the best at a size, on as many threadblocks as NCCL may run them; and once over, if that may
-        be better.
+        be better. Of large buffers the best that passes tiles on, too, whatever is estimated of it.
         """
+        tiled = self._tiled(size)
         limit_us = min(self.evidence.timed(size).values(), default=math.inf) * _NEAR_RIVAL
         for contender in self.evidence.contenders:
             entry = self.evidence.entry(contender)
             if not self.evidence.is_rival(contender) or contender != Contender(contender.position):
                 continue
-            if min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us:
+            promising = min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us
+            if promising or contender == tiled:
                 yield from self._times_over(contender, (entry.copies,), size)
         yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
+
+    def passes_tiles_on(self, contender: Contender, size: int) -> bool:
+        """Whether LL128, whose ranks pass on a tile while the next one comes, keeps a candidate's busiest link for less time than
+        anything takes that was simulated at a size: estimates have every rank wait for whole messages, of which chains are long.
+        """
+        if self.evidence.entry(contender).protocol != "LL128" or contender.instances > 1:
+            return False
+        return self.evidence.link_us(contender, size) < min(self.evidence.timed(size).values(), default=0.0)
+
+    def _tiled(self, size: int) -> Contender | None:
+        """Of the rings and trees that pass tiles on in large buffers the one of the shortest schedule, if there is any."""
+        if size <= CONNECTION_BOUND_BYTES:
+            return None
+        tiled = [
+            each
+            for each in self.evidence.contenders
+            if self.evidence.is_rival(each)
+            and size in self.evidence.entry(each).schedules_us
+            and self.passes_tiles_on(each, size)
+        ]
+        return min(tiled, key=lambda each: self.evidence.entry(each).schedules_us[size], default=None)
 
     def further_rivals(self, size: int) -> Iterator[Contender]:
         """These once over, if that may be better still; and of what is nearly the best what is in between, and of LL, which needs
@@ -256,14 +276,17 @@ class Shapes:
         self, size: int, numbers: Sequence[int], near: float, *, low: bool = False
     ) -> Iterator[Contender]:
         """Rings and trees, those of LL (`low`) or all others, that were simulated with other instances, if they took no longer than
-        so many times the best.
+        so many times the best. Of LL128 in large buffers, whose tiles follow each other, more of them gain nothing.
         """
         timed = self.evidence.timed(size)
         best: dict[int, Contender] = {}
         for contender in filter(self.evidence.is_rival, timed):
             best.setdefault(contender.position, contender)
         for contender in best.values():
-            if self.evidence.entry(contender).is_low is low and timed[contender] <= min(timed.values()) * near:
+            entry = self.evidence.entry(contender)
+            if size > CONNECTION_BOUND_BYTES and entry.protocol == "LL128":
+                continue
+            if entry.is_low is low and timed[contender] <= min(timed.values()) * near:
                 yield from self._times_over(contender, numbers, size)
 
     def for_smaller(self, size: int) -> Iterator[Contender]:
@@ -333,3 +356,11 @@ class Shapes:
     def _is_narrow(self, contender: Contender) -> bool:
         """Whether its GPUs have few threadblocks each."""
         return self.evidence.extent(contender).threadblocks <= _FEW_THREADBLOCKS
+
+
+def _is_full(candidate: Candidate) -> bool:
+    """Whether a candidate has as many messages as a program holds: what comes in turns, but large buffers around rings of so many
+    ranks that they are cut coarser, whose parts follow each other as more chunks would.
+    """
+    coarse = candidate.strategy == RINGS and 2 * candidate.count <= MOST_CHUNKS_AROUND
+    return candidate.in_turns and not (coarse and candidate.anchor_bytes > CONNECTION_BOUND_BYTES)

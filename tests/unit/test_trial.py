@@ -11,7 +11,7 @@ import pytest
 
 from msccl_xml.model import Algo
 from synth.candidates import Candidate
-from synth.candidates.candidate import LARGE_VIEW
+from synth.candidates.candidate import LARGE_VIEW, RINGS
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.goal import Goal
@@ -978,3 +978,50 @@ def test_a_trial_has_answers_once_all_sizes_have_a_program() -> None:
     assert not trial.has_answers
     trial.look_at(search.run())
     assert trial.has_answers
+
+
+@pytest.fixture(scope="module")
+def rings_over_boxes() -> Trial:
+    """What rings of one large sum over two DGX A100 come to, before anything is simulated."""
+    search = search_of(replicate(load_topology("dgx-a100"), 2), "reduce", GB, GB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = scored_of_some(search, lambda each: each.strategy == "ring")
+    trial.contenders = [Contender(position) for position in range(len(trial.scored))]
+    return trial
+
+
+@pytest.mark.parametrize("behind", [0.99, 1.01])
+def test_of_large_buffers_a_ring_that_passes_tiles_on_is_simulated_if_its_links_may_be_faster(
+    rings_over_boxes: Trial, behind: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = rings_over_boxes
+    tiled = [each for each in trial.contenders if trial.entry(each).protocol == "LL128"]
+    best = min(tiled, key=lambda each: trial.entry(each).schedules_us[GB])
+    other = Contender(0, instances=2)
+    monkeypatch.setattr(trial, "_times", {other: {GB: trial.link_us(best, GB) * behind}})
+    hopeful = behind > 1
+    assert trial.shapes.passes_tiles_on(best, GB) is hopeful
+    assert (best in trial.shapes.rivals(GB)) is hopeful
+    assert not trial.shapes.passes_tiles_on(replace(best, instances=2), GB)
+    assert not any(
+        trial.shapes.passes_tiles_on(each, GB) for each in trial.contenders if each not in tiled
+    )  # other protocols wait for whole messages
+
+
+def test_a_link_is_busy_for_what_a_protocol_puts_on_the_wire(rings_over_boxes: Trial) -> None:
+    by_protocol = {
+        rings_over_boxes.entry(each).protocol: rings_over_boxes.link_us(each, GB)
+        for each in rings_over_boxes.contenders
+    }
+    assert by_protocol["LL128"] == pytest.approx(by_protocol["Simple"] * 16 / 15)
+
+
+@pytest.mark.parametrize(("count", "parted"), [(1024, True), (2048, False)])
+def test_what_comes_in_turns_around_rings_is_parted_where_it_is_cut_coarser(
+    rings_over_boxes: Trial, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = rings_over_boxes
+    turned = Candidate(RINGS, count, GB, in_turns=True)
+    monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
+    leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
+    assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
