@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from synth.baselines import BASELINES, Machine, schedule, transfers
 from synth.candidates.candidate import RINGS
 from synth.candidates.transfers import MAX_TRANSFERS, transfers_of, with_count
-from synth.collective import Collective
+from synth.collective import ROOTED, Collective
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.ir import Routing
@@ -23,7 +23,8 @@ _MOST_OF_RINGS = 33_000
 
 def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
     """Of the admissible chunk counts those to try for baseline `name`: its own coarsest and finest that are admissible, ascending;
-    where none is, for rings the finest that deals them about as much each.
+    where none is, for rings the coarsest that deals them about as much each, and where pieces follow each other from or to a root,
+    so that it depends on the size how many are best, the next one above each of its own.
 
     Empty where the baseline does not exist for this collective or machine, and for the one-shot allreduce, which is among exchanges.
     """
@@ -36,6 +37,9 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
         return []
     both = [count for count in own if count in counts]
     if not both and name == "ring":
+        if collective.name in ROOTED:
+            above = (min((count for count in counts if count >= pieces), default=None) for pieces in own)
+            return sorted({count for count in above if count is not None})
         both = _dealt(own[0], collective, counts)
     return sorted({*both[:1], *both[-1:]})
 

@@ -10,6 +10,7 @@ from synth.candidates.candidate import JOINT, LARGE_VIEW, RINGS, Candidate
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS
 from synth.candidates.turns import MOST_CHUNKS_AROUND
+from synth.collective import ROOTED
 from synth.constants import Constants
 from synth.trial.contender import Contender
 from synth.trial.evidence import Evidence
@@ -48,6 +49,8 @@ _COARSE_KNOWN = 2
 _NEAR_RIVAL = 1.7
 #: On as many threadblocks as there are they come first: so near the best once over may be better, and of LL what is in between.
 _NEAR_RIVAL_ALONE = 1.4
+#: Pieces that follow each other from or to a root are hurt most by being cut shorter in large buffers.
+_NEAR_PIPELINE_ALONE = 2.0
 _NEAR_RIVAL_LL = 1.2
 _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
@@ -240,7 +243,7 @@ class Shapes:
             promising = min(times.get(size, math.inf) for times in (entry.times_us, entry.wide_us)) <= limit_us
             if promising or contender == tiled:
                 yield from self._times_over(contender, (entry.copies,), size)
-        yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
+        yield from self._fewer_rivals(size, (1,), self._near_alone(size))
 
     def passes_tiles_on(self, contender: Contender, size: int) -> bool:
         """Whether LL128, whose ranks pass on a tile while the next one comes, keeps a candidate's busiest link for less time than
@@ -267,10 +270,15 @@ class Shapes:
         """These once over, if that may be better still; and of what is nearly the best what is in between, and of LL, which needs
         several threadblocks to fill a link.
         """
-        yield from self._fewer_rivals(size, (1,), _NEAR_RIVAL_ALONE)
+        yield from self._fewer_rivals(size, (1,), self._near_alone(size))
         yield from self._fewer_rivals(size, _BETWEEN, _NEAR_RIVAL_LL, low=True)
         near = NEAR_LEADER if self.evidence.request.single_size else _NEAR_RIVAL_OF_A_RANGE
         yield from self._fewer_rivals(size, _BETWEEN, near)
+
+    def _near_alone(self, size: int) -> float:
+        """How near the best rings and trees have to come on many threadblocks to be tried once over, as a factor."""
+        pipelined = self.evidence.request.collective in ROOTED and size >= FILLING_BYTES
+        return _NEAR_PIPELINE_ALONE if pipelined else _NEAR_RIVAL_ALONE
 
     def _fewer_rivals(
         self, size: int, numbers: Sequence[int], near: float, *, low: bool = False

@@ -67,6 +67,19 @@ def test_where_that_takes_too_many_chunks_rings_are_dealt_less_evenly() -> None:
     assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 512)) == []
 
 
+@pytest.mark.parametrize("name", [CollectiveName.BROADCAST, CollectiveName.REDUCE])
+def test_from_one_rank_or_to_one_six_rings_are_dealt_about_as_many_pieces_as_they_would_have(
+    name: CollectiveName,
+) -> None:
+    """6, 12, 24, 48, 96 and 192 of their own. Where these divide the buffer the coarsest and the finest are tried."""
+    collective = Collective(name, 8, 1, root=0)
+    six = machine(load_topology("dgx1"))
+    assert known_counts("ring", six, collective, POWERS) == [8, 16, 32, 64, 128, 256]
+    assert known_counts("ring", six, collective, (1, 2, 16, 64)) == [16, 64]
+    assert known_counts("ring", six, collective, (1, 2, 4)) == []
+    assert known_counts("ring", six, collective, (6, 12, 96)) == [6, 96]
+
+
 def test_a_ring_that_is_for_small_buffers_alone_needs_no_threadblock_but_its_own() -> None:
     """22 chunks are one transfer of 8 MB, but 22 of 1 GB: more than a connection holds, so that a GPU sends and receives apart."""
     collective = Collective(CollectiveName.ALLREDUCE, 8, 1024)

@@ -276,6 +276,15 @@ def test_asked_for_one_size_nothing_is_slower_than_a_ring_in_any_shape(topology:
     assert row.time_us <= Rivals(topology, CollectiveName.ALLGATHER).times_us("ring", [size])[size] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("size", [MB, 64 * MB])
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_what_has_a_root_is_hardly_slower_than_rings_whose_number_divides_no_buffer(collective: str, size: int) -> None:
+    """Six rings, as on four A100: a sixth more or less of 64 pieces is 3 % more than even."""
+    topology = load_topology("a100x4")
+    (row,) = synthesize(request(topology, collective, size, objective="time")).sizes
+    assert row.time_us <= Rivals(topology, CollectiveName(collective)).times_us("ring", [size])[size] * 1.01
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_when_time_is_up_what_was_simulated_first_is_the_answer(jobs: int) -> None:
     """And that it was cut short is said once, however much was left."""
