@@ -284,7 +284,7 @@ class Shapes:
         self, size: int, numbers: Sequence[int], near: float, *, low: bool = False
     ) -> Iterator[Contender]:
         """Rings and trees, those of LL (`low`) or all others, that were simulated with other instances, if they took no longer than
-        so many times the best. Of LL128 in large buffers, whose tiles follow each other, more of them gain nothing.
+        so many times the best. Of LL128 in large buffers, whose tiles follow each other, more than one gain nothing.
         """
         timed = self.evidence.timed(size)
         best: dict[int, Contender] = {}
@@ -292,7 +292,7 @@ class Shapes:
             best.setdefault(contender.position, contender)
         for contender in best.values():
             entry = self.evidence.entry(contender)
-            if size > CONNECTION_BOUND_BYTES and entry.protocol == "LL128":
+            if size > CONNECTION_BOUND_BYTES and entry.protocol == "LL128" and contender.instances == 1:
                 continue
             if entry.is_low is low and timed[contender] <= min(timed.values()) * near:
                 yield from self._times_over(contender, numbers, size)
