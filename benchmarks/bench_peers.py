@@ -18,12 +18,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from synth.baselines import RIVALS
 from synth.bench.measure import times_if_any
 from synth.bench.store import Store
 from synth.collective import CollectiveName
 from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
-from synth.request import Request, Result, SizeRow
+from synth.request import Request, Result
 from synth.rivals import Rivals
 from synth.topology import Topology, replicate
 from synth.units import format_size
@@ -100,41 +101,43 @@ def machines(names: Sequence[str]) -> Iterator[str]:
     """A line for every machine and collective at 1 GB."""
     yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | seconds |"
     yield "|---|---|---|---|---|---|"
-    for name in names:
-        topology = _machine(name)
-        for collective in COLLECTIVES:
-            line, seconds = _at_a_gigabyte(topology, collective)
-            yield f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {_shares(line)} | {seconds:.1f} |"
+    for name, topology, collective in _cases(names, COLLECTIVES):
+        cells, _, seconds = _at_a_gigabyte(topology, collective)
+        yield f"| {name} | {collective} | {cells} | {seconds:.1f} |"
 
 
 def rooted(names: Sequence[str]) -> Iterator[str]:
     """A line for every machine and collective with a root at 1 GB, with how much faster than the better of ring and tree it is."""
     yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | of ring and tree | seconds |"
     yield "|---|---|---|---|---|---|---|"
+    for name, topology, collective in _cases(names, ROOTED):
+        best_us = _of_rivals(Rivals(topology, CollectiveName(collective)), GB)
+        cells, taken_us, seconds = _at_a_gigabyte(topology, collective)
+        ratio = f"{best_us / taken_us:.3f}" if best_us < math.inf else "none"
+        yield f"| {name} | {collective} | {cells} | {ratio} | {seconds:.1f} |"
+
+
+def _cases(names: Sequence[str], collectives: Sequence[str]) -> Iterator[tuple[str, Topology, str]]:
+    """Every machine, by the name that it was asked for by, with each of the collectives."""
     for name in names:
         topology = _machine(name)
-        for collective in ROOTED:
-            best_us = _of_rivals(Rivals(topology, CollectiveName(collective)), GB)
-            line, seconds = _at_a_gigabyte(topology, collective)
-            ratio = f"{best_us / line.time_us:.3f}" if best_us < math.inf else "none"
-            yield f"| {name} | {collective} | {GB / line.bound_us / 1e3:.2f} | {_shares(line)} | {ratio} | {seconds:.1f} |"
+        for collective in collectives:
+            yield name, topology, collective
 
 
-def _at_a_gigabyte(topology: Topology, collective: str) -> tuple[SizeRow, float]:
-    """What is found for 1 GB, by simulated time, and in how many seconds."""
+def _at_a_gigabyte(topology: Topology, collective: str) -> tuple[str, float, float]:
+    """Of the answer for 1 GB by simulated time the bound in GB/s and the shares of it, by schedule and simulated, as cells; its time
+    in us, and the seconds that it took to find.
+    """
     result, seconds = answer(topology, collective, GB, "time")
     (line,) = result.sizes
-    return line, seconds
-
-
-def _shares(line: SizeRow) -> str:
-    """By schedule and simulated, as two cells, shares of the bound."""
-    return f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
+    shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
+    return f"{GB / line.bound_us / 1e3:.2f} | {shares}", line.time_us, seconds
 
 
 def _of_rivals(rivals: Rivals, size: int) -> float:
     """The better of ring and tree, in us; infinite where there is neither."""
-    return min(times_if_any(rivals, name, [size]).get(size, math.inf) for name in ("ring", "tree"))
+    return min(times_if_any(rivals, name, [size]).get(size, math.inf) for name in RIVALS)
 
 
 def _machine(name: str) -> Topology:

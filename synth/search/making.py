@@ -233,10 +233,11 @@ class Making:
 
     def _in_turns(self, instance: Instance, candidate: Candidate, few: Strategy) -> Solution:
         """Chunks that follow each other over few ways."""
-        rings = candidate.strategy == RINGS
-        stages, turns = self._quick_stages, Turns(MOST_AROUND) if rings else Turns()
-        if self.request.by_time:
-            stages = replace(stages, justification=Justification() if rings else _IN_DUE_ORDER)
+        stages, turns = self._quick_stages, Turns()
+        if candidate.strategy == RINGS:
+            turns = Turns(MOST_AROUND)
+        elif self.request.by_time:
+            stages = replace(stages, justification=_IN_DUE_ORDER)
         if candidate.view is None:
             solution = stages.in_turns(instance, few, turns)
             return replace(solution, bound_us=None) if candidate.chained else solution
