@@ -202,7 +202,8 @@ class Stages:
         routed = Routed("joint", routing, status="optimal roots and trees", bound_us=joint.bound_us)
         if rounds is not None:
             return self._paced(joint.instance, routed, routing, partial(rounds, joint.instance, routing, None))
-        ordered = self.reordering(joint.instance, routing, (joint.schedule, "pipelined"))
+        pipelining = replace(self.reordering, keys=("pipelined", *self.reordering.keys))
+        ordered = pipelining(joint.instance, routing)
         return self._finish(joint.instance, routed, routing, ordered)
 
     def in_rounds(self, instance: Instance, strategy: Strategy, rounds: Pacing, most: int | None = None) -> Solution:

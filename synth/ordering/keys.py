@@ -32,6 +32,8 @@ class Facts(NamedTuple):
     """(dst - src) modulo the ranks: transfers of equal rotation do not meet in a switch."""
     due_us: float
     """When the chunk's turn comes if all trees of its owner are fed evenly until the busiest link has carried its load."""
+    even_us: float
+    """When it comes if the chunks of its owner are evenly spread over that time, whatever their trees."""
 
 
 Key = Callable[[Facts], tuple[float, ...]]
@@ -65,6 +67,11 @@ def _by_rotation(facts: Facts) -> tuple[float, ...]:
     return (facts.rotation, -facts.to_go_us, facts.turn)
 
 
+def _pipelined(facts: Facts) -> tuple[float, ...]:
+    """Each chunk has its middle when its turn comes: its sums are that much earlier, and its copies later."""
+    return (facts.even_us + facts.so_far_us - facts.to_go_us, facts.chunk, facts.path)
+
+
 def _sooner(times: float) -> Key:
     """Trees that are fed evenly, each so many times its depth ahead."""
     return lambda facts: (facts.due_us - times * facts.to_go_us, facts.so_far_us, facts.turn, facts.rotation)
@@ -82,4 +89,5 @@ SORT_KEYS: Mapping[str, Key] = {
     "by-rotation": _by_rotation,
     "deep-trees-little-sooner": _sooner(_LITTLE_SOONER),
     "deep-trees-much-sooner": _sooner(_MUCH_SOONER),
+    "pipelined": _pipelined,
 }

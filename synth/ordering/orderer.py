@@ -109,15 +109,15 @@ def _facts(instance: Instance, work: Work, busiest_us: float) -> tuple[Facts, ..
     result = []
     by_owner = instance.by_owner(message.chunks[0] for message in work.messages)
     turns = {chunk: turn for own in by_owner.values() for turn, chunk in enumerate(own)}
+    spread = {chunk: (turns[chunk] + 0.5) / len(own) for own in by_owner.values() for chunk in own}
     share = _shares(instance, work)
     for index, message in enumerate(work.messages):
         path = instance.paths[message.path]
         rotation = (path.dst - path.src) % instance.num_ranks
         chunk = message.chunks[0]
-        due_us = share[chunk] * busiest_us
-        result.append(
-            Facts(chunk, path.index, so_far[index], to_go[index], behind[index], turns[chunk], rotation, due_us)
-        )
+        due_us, even_us = share[chunk] * busiest_us, spread[chunk] * busiest_us
+        places = (chunk, path.index, so_far[index], to_go[index], behind[index], turns[chunk], rotation)
+        result.append(Facts(*places, due_us, even_us))
     return tuple(result)
 
 

@@ -8,28 +8,22 @@ much again.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack, vstack
 
 from synth.collective import Collective
-from synth.errors import CheckError
 from synth.instance import Instance, OwnedInstance
-from synth.ir import Message, Routing, Schedule, Transfer
-from synth.list_scheduler import Rule, Work, list_schedule
+from synth.ir import Routing, Transfer
 from synth.milp.lp import solve_lp
 from synth.routing.packing import Column, Commodity, Network, Packing
 from synth.routing.rounding import Rounding
-from synth.timing import busiest_link_us
 
 Floats = NDArray[np.float64]
 Tree = tuple[int, ...]
-#: How much longer than alone a hop takes in a full pipeline: trials on meshes gained a little up to here, and lost beyond.
-_SLACK = 3.0
 
 
 @dataclass(frozen=True)
@@ -44,11 +38,6 @@ class Joint:
     down: Routing
     load_us: float
     bound_us: float
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """Both halves, pipelined."""
-        return _pipelined(self.instance, [*self.up.transfers, *self.down.transfers])
 
 
 @dataclass(frozen=True)
@@ -214,34 +203,6 @@ def _interleaved(trees: dict[Tree, int]) -> list[Tree]:
     """Every tree as often as it is to be used, all of them advancing evenly: links are then loaded evenly at any time."""
     turns = [((turn + 0.5) / count, tree) for tree, count in trees.items() for turn in range(count)]
     return [tree for _, tree in sorted(turns)]
-
-
-def _pipelined(instance: OwnedInstance, transfers: list[Transfer]) -> Schedule:
-    """The transfers list scheduled by when each would start in an even pipeline.
-
-    Every owner's chunks set out evenly over the time that the busiest link needs; a transfer follows its chunk's start by the
-    latency of what has to come before. Links are then busy with some chunks' sums while others are already copied.
-    """
-    ordered = sorted(transfers)
-    work = Work.of(instance, [Message((t.chunk,), t.path, t.reduce) for t in ordered])
-    latency = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
-    period_us = busiest_link_us(instance, ordered)
-    owned, turns = Counter(instance.owners), Counter[int]()
-    starts_us = []
-    for owner in instance.owners:
-        starts_us.append((turns[owner] + 0.5) / owned[owner] * period_us)
-        turns[owner] += 1
-    ideal_us = [starts_us[t.chunk] for t in ordered]
-    for index in work.causal_order():
-        for follower in work.after[index]:
-            ideal_us[follower] = max(ideal_us[follower], ideal_us[index] + _SLACK * latency[ordered[index].path])
-    places = [0] * len(ordered)
-    for place, index in enumerate(sorted(range(len(ordered)), key=lambda index: (ideal_us[index], index))):
-        places[index] = place
-    schedule = list_schedule(instance, work, places, rule=Rule())
-    if schedule is None:
-        raise CheckError("joint routing", "its transfers wait for each other in a circle")
-    return schedule
 
 
 def _packing(master: _Master, owned: list[int], ranks: int) -> Packing:

@@ -17,7 +17,7 @@ from tests.graphs import instance_of, line, star
 
 CHUNK = 1e4  # keeps a link of 10 GB/s for 1 us
 #: What differs from it says what a key looks at: the smaller tuple goes first.
-PLAIN = Facts(chunk=5, path=0, so_far_us=4.0, to_go_us=4.0, behind=3, turn=1, rotation=2, due_us=6.0)
+PLAIN = Facts(chunk=5, path=0, so_far_us=4.0, to_go_us=4.0, behind=3, turn=1, rotation=2, due_us=6.0, even_us=8.0)
 
 
 def over(instance: Instance, src: int, dst: int) -> int:
@@ -38,6 +38,7 @@ def over(instance: Instance, src: int, dst: int) -> int:
         ("chunk-by-chunk", PLAIN._replace(chunk=4, so_far_us=9.0)),
         ("in-turns", PLAIN._replace(turn=0, to_go_us=1.0)),
         ("by-rotation", PLAIN._replace(rotation=1, to_go_us=1.0)),
+        ("pipelined", PLAIN._replace(even_us=9.5, so_far_us=3.0, to_go_us=5.0)),
     ],
 )
 def test_what_a_key_puts_first(name: str, sooner: Facts) -> None:
@@ -45,7 +46,7 @@ def test_what_a_key_puts_first(name: str, sooner: Facts) -> None:
 
 
 def test_every_key_has_its_case() -> None:
-    assert len(SORT_KEYS) == 11
+    assert len(SORT_KEYS) == 12
 
 
 def test_how_much_sooner_a_deep_tree_comes_differs_by_key() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from synth.bounds import bound_of
 from synth.collective import Collective, CollectiveName
-from synth.ir import Routing
+from synth.ir import Routing, Schedule
 from synth.lowering import LoweringOptions, lower
-from synth.ordering import Rounds
+from synth.ordering import Ordering, Rounds
 from synth.reductions.compose import compose_routings
 from synth.routing.joint import Joint, JointRouting
 from synth.simulate import Simulator
@@ -27,6 +27,11 @@ def joint(topology: Topology, chunks: int) -> Joint:
     return JointRouting()(instance_of(topology, "allreduce", chunks, BUFFER / chunks))
 
 
+def pipelined(found: Joint) -> Schedule:
+    schedule, _ = Ordering(keys=("pipelined",))(found.instance, compose_routings(found.up, found.down))
+    return schedule
+
+
 @pytest.mark.parametrize(
     ("topology", "chunks"), [(line(3), 4), (ring(4), 8), (star(4), 12), (mesh(2, 3), 12), (dgx1(), 56)]
 )
@@ -34,8 +39,9 @@ def test_what_is_routed_is_an_allreduce(topology: Topology, chunks: int) -> None
     found = joint(topology, chunks)
     routing = compose_routings(found.up, found.down)
     check_routing(found.instance, routing)
-    check_schedule(found.instance, found.schedule, routing)
-    verify_algo(lower(found.instance, found.schedule, LoweringOptions()), found.instance.collective)
+    schedule = pipelined(found)
+    check_schedule(found.instance, schedule, routing)
+    verify_algo(lower(found.instance, schedule, LoweringOptions()), found.instance.collective)
 
 
 @pytest.mark.parametrize("topology", [line(4), ring(5), star(4), mesh(3, 3), mesh(4, 4), dgx1()], ids=lambda t: t.name)
@@ -46,7 +52,7 @@ def test_the_trees_close_on_the_bound(topology: Topology) -> None:
     assert found.bound_us <= found.load_us * (1 + 1e-9)
     assert found.load_us <= found.bound_us * (1 + 2e-3)
     assert found.load_us == pytest.approx(bound.us_per_byte * BUFFER, rel=2e-3)
-    assert found.schedule.makespan_us >= bound.time_us(BUFFER) * (1 - 1e-9)
+    assert pipelined(found).makespan_us >= bound.time_us(BUFFER) * (1 - 1e-9)
 
 
 def test_all_of_a_line_is_reduced_in_its_middle() -> None:
@@ -60,8 +66,8 @@ def test_a_mesh_reduces_more_in_its_middle_and_beats_two_halves() -> None:
     owned = Counter(found.instance.owners)
     assert sum(owned.values()) == 256
     assert sum(owned[rank] for rank in (0, 3, 12, 15)) < 64
-    # Two optimal halves end at 53.3 GB/s, and the best published at 73.4.
-    assert BUFFER / found.schedule.makespan_us / 1e3 > 73.5
+    # Two optimal halves end at 53.3 GB/s, and the best published at 73.4; a turn at a chunk's start gives 74.0.
+    assert BUFFER / pipelined(found).makespan_us / 1e3 > 74.5
 
 
 def test_the_same_input_gives_the_same_answer() -> None:
