@@ -59,7 +59,7 @@ class Goal:
         if self.plan.opens_interpreted:
             limit_us = self.plan.bound.time_us(size)
             nearest_us = min(limit_us * _SCHEDULE_CLOSED, best_us * _BESIDE_THE_BEST)
-            return time_us <= limit_us * self._near and schedule_us <= nearest_us
+            return self.is_kept_up_with(size, time_us) and schedule_us <= nearest_us
         limit_us = self._limit_us(size)
         return self.is_close(size, time_us) and schedule_us <= limit_us * _SCHEDULE_CLOSED
 
@@ -75,6 +75,16 @@ class Goal:
         near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
         traded = self.plan.request.objective == "auto" and best_us > near_us
         return max(near_us, best_us * (_WORTH_A_TRADE if traded else _BESIDE_THE_BEST))
+
+    def is_kept(self, size: int, schedule_us: float, best_us: float) -> bool:
+        """Whether what takes so long is taken for the best schedule, `best_us`, now and unless one is near to the limit."""
+        traded = self.plan.request.objective == "auto"
+        kept_us = min(best_us, self.plan.bound.time_us(size) * _SCHEDULE_CLOSED) * _WORTH_A_TRADE
+        return traded and schedule_us <= kept_us
+
+    def is_kept_up_with(self, size: int, time_us: float) -> bool:
+        """Where schedules of large buffers decide, whether an interpreter takes little enough."""
+        return time_us <= self.plan.bound.time_us(size) * self._near
 
     def is_at_limit(self, size: int, schedule_us: float) -> bool:
         """Whether no schedule is better by more than counts."""

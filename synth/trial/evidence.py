@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from msccl_xml.model import Algo
+from synth.candidates.candidate import JOINT
 from synth.constants import Constants
 from synth.errors import EffortError
 from synth.goal import Goal
@@ -174,21 +175,39 @@ class Evidence(Programs):
         holds it up and finer cuts, whose routes are a little better, take long. What is known to be more than a runtime holds is no
         answer.
         """
-        copies = self.request.instances or 1
-        held = [
-            entry
-            for position, entry in enumerate(self.scored)
-            if size in entry.schedules_us and Contender(position, 0, copies) not in self.refusals
-        ]
+        held = self._held(size)
         if not held:
             return False
         best = min(held, key=lambda entry: entry.schedules_us[size])
-        if self._goal.is_scheduled(size, best.schedules_us[size]):
+        if self._goal.is_scheduled(size, best.schedules_us[size]) or self.is_kept(size):
             return True
         solution = best.solution
         busiest_us = busiest_link_us(solution.instance, solution.schedule.transfers())
         held_up = solution.schedule.makespan_us <= busiest_us * _KEPT_BUSY
         return held_up and not self.plan.is_soon_finest
+
+    def is_kept(self, size: int) -> bool:
+        """Where schedules of large buffers decide, whether one in rounds with free roots is taken unless one is near to the limit:
+        what is left to try then is lists, which an interpreter does not keep up with, and which are hardly ever near where rounds
+        are not.
+        """
+        if not self.plan.opens_interpreted:
+            return False
+        paced = (each for each in self._held(size) if each.candidate.strategy == JOINT and each.candidate.in_rounds)
+        return any(self._goal.is_kept(size, each.schedules_us[size], self.best_us[size]) for each in paced)
+
+    def is_kept_up_with(self, size: int) -> bool:
+        """Where schedules of large buffers decide, whether an interpreter takes little enough with something that was simulated."""
+        return any(self._goal.is_kept_up_with(size, times.get(size, math.inf)) for times in self._times.values())
+
+    def _held(self, size: int) -> list[Scored]:
+        """What serves a size and is not known to be more than a runtime holds."""
+        copies = self.request.instances or 1
+        return [
+            entry
+            for position, entry in enumerate(self.scored)
+            if size in entry.schedules_us and Contender(position, 0, copies) not in self.refusals
+        ]
 
     def is_near_both_ways(self, size: int) -> bool:
         """Whether something that was simulated at a size is as near to the limit as `is_near` says, and so is its schedule."""

@@ -125,6 +125,8 @@ class Trial(Running):
             # What is soon made may be nearer still.
             first = {entry.candidate for entry in self.scored}.issubset(self.plan.waves[0])
             return not (first and self.plan.is_quick) or all(map(self.is_at_limit, self.sizes))
+        if all(map(self.is_kept, self.sizes)) and all(map(self.is_kept_up_with, self.sizes)):
+            return True
         return all(map(self.is_scheduled, self.sizes)) and not self._is_early
 
     @property

@@ -188,6 +188,20 @@ def test_large_schedules_are_near_the_limit_where_schedules_decide(
     assert row.schedule_us * share <= row.bound_us
 
 
+def test_rounds_end_the_search_where_a_list_would_not_be_taken_for_them() -> None:
+    """Unless the best schedule was asked for: on a mesh no allreduce is near to the limit, and lists are slower."""
+    tried = {}
+    for objective in ("auto", "schedule"):
+        answer = synthesize(request(mesh(3, 3, GBps=25.0), "allreduce", 64 << 20, objective=objective))
+        (best,) = (each for each in answer.tried if each.outcome == "the best of its sizes")
+        (row,) = answer.sizes
+        assert (best.strategy, best.ordered) == ("joint", "rounds")
+        assert row.schedule_us * 0.975 <= row.bound_us
+        tried[objective] = {(each.strategy, each.chunks, each.ordered) for each in answer.tried}
+    assert tried["auto"] < tried["schedule"]
+    assert not any(strategy == "trees" for strategy, _, _ in tried["auto"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "nodes", "collective", "share"),
