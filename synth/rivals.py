@@ -4,7 +4,8 @@ number of channels; called in place where synth's answers are, so that neither h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,22 +46,20 @@ class Rivals:
 
         Raises NoAnswerError or InputError, with the reason, where it does not exist for the collective or the machine.
         """
-        running = [
-            Simulator(algo, self.topology, self.constants, paths=self._by_pair) for algo in self._variants(name, sizes)
-        ]
+        running = {
+            number: Simulator(algo, self.topology, self.constants, paths=self._by_pair)
+            for number, algo in enumerate(self._variants(name, sizes))
+        }
         best: dict[int, float] = {}
-        before: list[float] = []
+        before: dict[int, float] = {}
         for size in sizes:
-            times = [simulator.time_us(size) for simulator in running]
-            best[size] = min(times)
+            times = _times_us(running, size)
+            best[size] = min(times.values())
             if before and size >= _LARGE_BYTES:
-                gained = best[size] - min(before)
-                hopeful = [
-                    place
-                    for place, taken in enumerate(times)
-                    if taken <= _HOPELESS * best[size] or taken - before[place] < gained
-                ]
-                running, times = [running[place] for place in hopeful], [times[place] for place in hopeful]
+                gained = best[size] - min(before.values())
+                for place in before.keys() & times.keys():
+                    if times[place] > _HOPELESS * best[size] and times[place] - before[place] >= gained:
+                        del running[place]
             before = times
         return best
 
@@ -110,3 +109,13 @@ class Rivals:
             max_bytes=max(size_bytes, 1),
         )
         return build(name, self.topology, self.collective, size_bytes, options, self._paths).algo
+
+
+def _times_us(running: Mapping[int, Simulator], size: int) -> dict[int, float]:
+    """What each takes, by its number, but for those that are not run, since their links or threadblocks alone take longer."""
+    times: dict[int, float] = {}
+    least_us = {number: simulator.least_us(size) for number, simulator in running.items()}
+    for number in sorted(running, key=least_us.__getitem__):
+        if least_us[number] < min(times.values(), default=math.inf):
+            times[number] = running[number].time_us(size)
+    return times

@@ -12,6 +12,7 @@ from synth.errors import InputError
 from synth.simulate.alike import Alike, one_box
 from synth.simulate.engine import Activity, Engine
 from synth.simulate.instances import one_instance
+from synth.simulate.least import least_us
 from synth.simulate.program import Code, Compiler, Program
 from synth.simulate.routes import Paths, paths_by_pair, routes_of
 from synth.topology import Topology
@@ -56,6 +57,13 @@ class Simulator:
         """
         return self._protocol.launch_us + self._engine(buffer_bytes).run()
 
+    def least_us(self, buffer_bytes: int) -> float:
+        """Microseconds that no run takes less than, by what its busiest link or threadblock has to do. Raises InputError as
+        `time_us` does.
+        """
+        program, run, capacity = self._parts(buffer_bytes)
+        return self._protocol.launch_us + least_us(program, run.routes, capacity, self._protocol)
+
     def trace(self, buffer_bytes: int, most: int = MAX_ACTIVITIES) -> Trace:
         """Every operation of a full run with its times, up to `most` of them. Times count from the first byte (without launch)."""
         engine = self._engine(buffer_bytes, trace=most)
@@ -75,12 +83,16 @@ class Simulator:
         return Compiler(self.algo, self._protocol.tile_bytes)
 
     def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
-        program = self._compiler.program(buffer_bytes)
-        run = self._to_run(program, whole=trace > 0)
-        program = replace(program, blocks=run.code.blocks, connections=run.code.connections)
-        capacity = [link.GBps * 1e3 / run.sharing for link in self.topology.links]
+        program, run, capacity = self._parts(buffer_bytes, whole=trace > 0)
         most = self.most_touched
         return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_touched=most)
+
+    def _parts(self, buffer_bytes: int, *, whole: bool = False) -> tuple[Program, Alike, list[float]]:
+        """What is run of the program, its routes, and what of every link (bytes a us) it has for itself."""
+        program = self._compiler.program(buffer_bytes)
+        run = self._to_run(program, whole=whole)
+        program = replace(program, blocks=run.code.blocks, connections=run.code.connections)
+        return program, run, [link.GBps * 1e3 / run.sharing for link in self.topology.links]
 
     def _to_run(self, program: Program, *, whole: bool) -> Alike:
         """What is run of a program, found once for all sizes with the same threadblocks: all of it, or one instance, and of that one

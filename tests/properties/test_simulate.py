@@ -47,3 +47,4 @@ def test_leaps_agree_with_full_runs_and_no_run_beats_the_bound(
     time_us = Simulator(algo, topology).time_us(size)
     assert time_us == pytest.approx(Simulator(algo, topology, full=True).time_us(size), rel=1e-9)
     assert time_us > ingress_bound(topology, collective_of(algo), find_paths(topology)).time_us(size)
+    assert time_us >= Simulator(algo, topology).least_us(size)

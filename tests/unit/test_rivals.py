@@ -28,6 +28,24 @@ def test_a_variant_that_is_slow_at_small_sizes_still_counts_at_large_ones(collec
             assert times[size] <= Simulator(built.algo, topology).time_us(size) * (1 + 1e-9)
 
 
+def test_what_cannot_be_the_fastest_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LL takes twice the bytes of what it sends, so that its links alone take longer than a run under Simple."""
+    run: list[tuple[str, int]] = []
+    simulated = Simulator.time_us
+
+    def recorded(simulator: Simulator, size: int) -> float:
+        run.append((simulator.algo.proto, size))
+        return simulated(simulator, size)
+
+    monkeypatch.setattr(Simulator, "time_us", recorded)
+    sizes = (KB, 256 * MB)
+    times = Rivals(ring(4), CollectiveName.ALLREDUCE).times_us("ring", sizes)
+    assert ("LL", KB) in run
+    assert ("LL", 256 * MB) not in run
+    assert ("Simple", 256 * MB) in run
+    assert times[KB] < times[256 * MB]
+
+
 def test_a_baseline_that_a_machine_lacks_has_no_times() -> None:
     rivals = Rivals(ring(4), CollectiveName.ALLTOALL)
     assert times_if_any(rivals, "ring", (KB, MB)) == {}

@@ -144,6 +144,25 @@ def test_no_run_beats_the_bound(name: str, size: int) -> None:
     assert Simulator(algo, topology).time_us(size) > bound.time_us(size)
 
 
+@pytest.mark.parametrize("instances", [1, 4])
+@pytest.mark.parametrize("case", BASELINES, ids="-".join)
+def test_no_run_beats_its_busiest_link_and_threadblock(case: tuple[str, str, str], instances: int) -> None:
+    name, machine, protocol = case
+    options = BaselineOptions(protocol=protocol, instances=instances)  # type: ignore[arg-type]
+    algo = build(name, MACHINES[machine], CollectiveName.ALLREDUCE, 1 << 20, options).algo
+    simulator = Simulator(algo, MACHINES[machine])
+    for size in (0, 1 << 10, 1 << 20, 16 << 20):
+        assert simulator.least_us(size) <= simulator.time_us(size) * (1 + 1e-9)
+
+
+def test_a_link_that_is_always_busy_and_a_threadblock_that_is_are_all_there_is_to_wait_for() -> None:
+    """One sender over a slow link, and over a quick one."""
+    algo, size = relay_broadcast(), 64 << 20
+    for GBps in (1.0, 1e4):
+        simulator = Simulator(algo, graphs.line(3, GBps))
+        assert simulator.least_us(size) == pytest.approx(simulator.time_us(size), rel=0.07)
+
+
 @pytest.mark.parametrize("case", BASELINES, ids="-".join)
 def test_more_takes_longer_and_quicker_links_take_less(case: tuple[str, str, str]) -> None:
     algo, topology = baseline(*case), MACHINES[case[1]]
