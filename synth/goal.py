@@ -77,7 +77,7 @@ class Goal:
         return max(near_us, best_us * (_WORTH_A_TRADE if traded else _BESIDE_THE_BEST))
 
     def is_kept(self, size: int, schedule_us: float, best_us: float) -> bool:
-        """Whether what takes so long is taken for the best schedule, `best_us`, now and unless one is near to the limit."""
+        """Whether a schedule may be taken for the best, `best_us`, and for whatever is found but what is near to the limit."""
         traded = self.plan.request.objective == "auto"
         kept_us = min(best_us, self.plan.bound.time_us(size) * _SCHEDULE_CLOSED) * _WORTH_A_TRADE
         return traded and schedule_us <= kept_us

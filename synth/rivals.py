@@ -57,9 +57,9 @@ class Rivals:
             best[size] = min(times.values())
             if before and size >= _LARGE_BYTES:
                 gained = best[size] - min(before.values())
-                for place in before.keys() & times.keys():
-                    if times[place] > _HOPELESS * best[size] and times[place] - before[place] >= gained:
-                        del running[place]
+                for number in before.keys() & times.keys():
+                    if times[number] > _HOPELESS * best[size] and times[number] - before[number] >= gained:
+                        del running[number]
             before = times
         return best
 
