@@ -68,6 +68,21 @@ class Work:
             raise CheckError("ordering", "messages wait for each other in a circle")
         return order
 
+    def so_far(self, lasts: Sequence[float]) -> list[float]:
+        """By position, the longest chain that a message waits for, if message i lasts `lasts[i]`."""
+        so_far = [0.0] * len(self.messages)
+        for index in self.causal_order():
+            for follower in self.after[index]:
+                so_far[follower] = max(so_far[follower], so_far[index] + lasts[index])
+        return so_far
+
+    def to_go(self, lasts: Sequence[float], beside: Sequence[float] | None = None) -> list[float]:
+        """By position, the longest chain that begins with a message, if message i lasts `lasts[i]`, and `beside[i]` besides."""
+        to_go = [0.0] * len(self.messages) if beside is None else list(beside)
+        for index in reversed(self.causal_order()):
+            to_go[index] += lasts[index] + max((to_go[follower] for follower in self.after[index]), default=0.0)
+        return to_go
+
 
 def list_schedule(
     instance: Instance,

@@ -96,15 +96,9 @@ def _facts(instance: Instance, work: Work, busiest_us: float) -> tuple[Facts, ..
     """What the sort keys look at, for every message of one chunk; `busiest_us` is the load of the busiest link."""
     by_path = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
     latency = [by_path[message.path] for message in work.messages]
-    order = work.causal_order()
-    so_far = [0.0] * len(latency)
-    for index in order:
-        for follower in work.after[index]:
-            so_far[follower] = max(so_far[follower], so_far[index] + latency[index])
-    to_go = [0.0] * len(latency)
+    so_far, to_go = work.so_far(latency), work.to_go(latency)
     behind = [0] * len(latency)
-    for index in reversed(order):
-        to_go[index] = latency[index] + max((to_go[follower] for follower in work.after[index]), default=0.0)
+    for index in reversed(work.causal_order()):
         behind[index] = sum(1 + behind[follower] for follower in work.after[index])
     result = []
     by_owner = instance.by_owner(message.chunks[0] for message in work.messages)

@@ -215,7 +215,8 @@ class _Plan:
         """by number of a sum, how many messages are added to it"""
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
-        self.to_go = self._to_go()
+        self.to_go = self.work.to_go([1.0] * len(self.messages))
+        """by message, how many there are in the longest chain that begins with it"""
 
     def tried(self, pace: Pace) -> _Tried:
         """What a pace gives."""
@@ -269,13 +270,6 @@ class _Plan:
         by_owner = self.instance.by_owner(message.chunks[0] for message in self.messages)
         turns = {chunk: place / len(own) for own in by_owner.values() for place, chunk in enumerate(own)}
         return [turns[message.chunks[0]] for message in self.messages]
-
-    def _to_go(self) -> list[int]:
-        """By message, how many there are in the longest chain that begins with it."""
-        to_go = [0] * len(self.messages)
-        for index in reversed(self.work.causal_order()):
-            to_go[index] = 1 + max((to_go[follower] for follower in self.work.after[index]), default=0)
-        return to_go
 
     def groups(self, pace: Pace) -> list[int]:
         """By message, when its turn at the rank that it comes to is: sums are begun in groups, those first that most waits for,

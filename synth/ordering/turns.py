@@ -66,16 +66,10 @@ def _ways(routing: Routing) -> dict[_Way, list[int]]:
 def _due_us(way: _Way, instance: Instance, message_bytes: float, latency_us: Sequence[float]) -> list[float]:
     """When each of the messages that follow one way is due, from when the first is."""
     work = Work.of(instance, [Message((0,), path, reduce) for path, reduce in way])
-    order = work.causal_order()
-    soonest_us = [0.0] * len(way)
-    for place in order:
-        for behind in work.after[place]:
-            soonest_us[behind] = max(soonest_us[behind], soonest_us[place] + latency_us[place])
+    soonest_us = work.so_far(latency_us)
     if not all(reduce for _, reduce in way):
         return soonest_us
-    left_us = _waits_us(way, instance, message_bytes, soonest_us)
-    for place in reversed(order):
-        left_us[place] += latency_us[place] + max((left_us[behind] for behind in work.after[place]), default=0.0)
+    left_us = work.to_go(latency_us, _waits_us(way, instance, message_bytes, soonest_us))
     return [max(left_us) - us for us in left_us]
 
 
