@@ -14,7 +14,7 @@ from synth.simulate.program import Program
 def least_us(
     program: Program, routes: Sequence[Route], capacity_bytes_per_us: Sequence[float], constants: ProtocolConstants
 ) -> float:
-    """Microseconds that the busiest threadblock needs for its slices one after another, or the busiest link for all of them."""
+    """Microseconds after the launch that the busiest threadblock or link needs for all its slices (docs/formulation.md, 33b)."""
     rate = constants.rate_GBps * 1e3 / constants.wire
     tiles = program.tiles - 1
     carried: dict[int, float] = defaultdict(float)
