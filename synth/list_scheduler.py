@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from synth.additions import Additions
@@ -57,6 +58,11 @@ class Work:
 
     def causal_order(self) -> list[int]:
         """Positions in an order in which everything comes after what it waits for."""
+        return list(self._order)
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        """That order, found once for all who walk it."""
         waiting = list(self.before)
         order = [index for index, count in enumerate(waiting) if count == 0]
         for index in order:
@@ -66,12 +72,12 @@ class Work:
                     order.append(follower)
         if len(order) < len(waiting):
             raise CheckError("ordering", "messages wait for each other in a circle")
-        return order
+        return tuple(order)
 
     def so_far(self, lasts: Sequence[float]) -> list[float]:
         """By position, the longest chain that a message waits for, if message i lasts `lasts[i]`."""
         so_far = [0.0] * len(self.messages)
-        for index in self.causal_order():
+        for index in self._order:
             for follower in self.after[index]:
                 so_far[follower] = max(so_far[follower], so_far[index] + lasts[index])
         return so_far
@@ -79,7 +85,7 @@ class Work:
     def to_go(self, lasts: Sequence[float], beside: Sequence[float] | None = None) -> list[float]:
         """By position, the longest chain that begins with a message, if message i lasts `lasts[i]`, and `beside[i]` besides."""
         to_go = [0.0] * len(self.messages) if beside is None else list(beside)
-        for index in reversed(self.causal_order()):
+        for index in reversed(self._order):
             to_go[index] += lasts[index] + max((to_go[follower] for follower in self.after[index]), default=0.0)
         return to_go
 
