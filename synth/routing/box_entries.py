@@ -27,7 +27,7 @@ _KINDS = 6
 #: Chunks that are moved from one path to another at most.
 _MOVES = 400
 #: Loads are even enough if the most loaded link carries no more than this, times what it does in the program.
-_EVEN = 1.009
+_EVEN = 1.004
 #: What a hop counts beside the potential.
 _HOP = 1e-6
 
