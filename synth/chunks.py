@@ -13,6 +13,7 @@ more.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from synth.collective import SHARED, CollectiveName
 
@@ -78,6 +79,16 @@ def chunk_counts(
     common = math.gcd(*counts)
     most = MAX_CHUNKS if name in SHARED else max(MAX_CHUNKS, 32 * num_ranks)
     return tuple(chunks for chunks in range(1, min(common, most * finer) + 1) if common % chunks == 0) or (1,)
+
+
+def even_counts(name: CollectiveName, num_ranks: int, counts: Sequence[int]) -> tuple[int, ...]:
+    """Of the admissible counts, ascending, of a vector that all ranks reduce a part of each: without those that some ranks would get
+    more of than others, where another is at most half as coarse again that all get as much of. Of other collectives all.
+    """
+    if name is not CollectiveName.ALLREDUCE:
+        return tuple(counts)
+    even = [count for count in counts if count % num_ranks == 0]
+    return tuple(count for count in counts if count in even or not any(count < 2 * other < 2 * count for other in even))
 
 
 def divides(

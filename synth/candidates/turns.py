@@ -17,9 +17,9 @@ from synth.instance import Instance
 _CHAIN = "hierarchy-chain"
 #: Buffers from which on one size alone is tried in turns, and around rings by time; and the least that is a message by time up to
 #: `CONNECTION_BOUND_BYTES`: there messages cost more than waiting for them.
-_LEAST_TURNED_BYTES = 16 << 20
-_LEAST_AROUND_BYTES = 64 << 20
-_LEAST_CHUNK_BYTES = 128 << 10
+_LEAST_TURNED_BYTES = 16_000_000
+_LEAST_AROUND_BYTES = 64_000_000
+_LEAST_CHUNK_BYTES = 125_000
 #: Transfers up to which a cut is tried: the last chunk starts as much later than it could as there are fewer.
 _MOST_TRANSFERS = 33_000
 #: The same by time for sums, and for boxes in which GPUs share NICs: simulating them takes long, and they gain least by finer cuts.

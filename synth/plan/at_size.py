@@ -185,7 +185,7 @@ class AtSize:
         """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""
         if size <= LATENCY_BOUND_BYTES or self.request.strategy not in ("auto", "trees"):
             return []
-        joint = joint_candidates(instance, self.asked.counts(low_bytes, FINER_JOINT), size)
+        joint = joint_candidates(instance, self.asked.counts(low_bytes, FINER_JOINT, even=False), size)
         return joint if joint and self.traits.roots_matter else []
 
     def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:

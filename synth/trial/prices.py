@@ -25,7 +25,7 @@ _TIME_PRICE_LARGE = 0.12
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Buffers from which on what one more byte takes is about the same.
-_FILLING_BYTES = 8 << 20
+_FILLING_BYTES = 8_000_000
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from synth.trial.evidence import Evidence
 _LEADERS = 2
 NEAR_LEADER = 1.05
 #: Buffers from which on threadblocks fill their links most of the time.
-FILLING_BYTES = 16 << 20
+FILLING_BYTES = 16_000_000
+#: Rings whose threadblocks part in larger buffers are programs of their own up to here.
+_LARGEST_JOINED_BYTES = 16 << 20
 #: And this near the best of all: another shape gains no more, and less from `FILLING_BYTES` on.
 _GAIN = 1.15
 _FILLING_GAIN = 1.1
@@ -64,7 +66,7 @@ _LISTED_OVER_BOXES = 2
 #: Instances that what is best so far may come to.
 _MOST_INSTANCES = 8
 #: Buffers from which on other shapes are tried even if that is much work; below, it is latency that counts.
-_SHAPED_BYTES = 1 << 20
+_SHAPED_BYTES = 1_000_000
 #: A program that takes no longer than its schedule and a launch, times this, has nothing to gain from another shape.
 _AS_SCHEDULED = 1.02
 
@@ -298,17 +300,17 @@ class Shapes:
                 yield from self._times_over(contender, numbers, size)
 
     def for_smaller(self, size: int) -> Iterator[Contender]:
-        """Rings that are near the best at a size of a range, as programs for buffers up to `FILLING_BYTES` alone, if their
+        """Rings that are near the best at a size of a range, as programs for buffers up to `_LARGEST_JOINED_BYTES` alone, if their
         threadblocks have parted for larger ones.
         """
-        if size > FILLING_BYTES or self.evidence.request.single_size or not self.evidence.request.by_time:
+        if size > _LARGEST_JOINED_BYTES or self.evidence.request.single_size or not self.evidence.request.by_time:
             return
         timed = self.evidence.timed(size)
         limit_us = min(timed.values(), default=0.0) * _NEAR_PARTED
         for contender in filter(self.evidence.is_rival, timed):
             near = contender.up_to_bytes is None and timed[contender] <= limit_us
             if near and self.evidence.has_parted(contender):
-                yield replace(contender, up_to_bytes=FILLING_BYTES)
+                yield replace(contender, up_to_bytes=_LARGEST_JOINED_BYTES)
 
     def crossing(self, size: int) -> Iterator[Contender]:
         """The best of LL at a size where other protocols overtake it, under these: its routes and order are right for the size, and

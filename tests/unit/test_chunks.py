@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.chunks import MAX_CHUNKS, chunk_counts, divides, element_count, first_indivisible, moved_bytes, range_sizes
+from synth.chunks import (
+    MAX_CHUNKS,
+    chunk_counts,
+    divides,
+    element_count,
+    even_counts,
+    first_indivisible,
+    moved_bytes,
+    range_sizes,
+)
 from synth.collective import SHARED, CollectiveName
 
 KB, GB = 1 << 10, 1 << 30
@@ -73,6 +82,23 @@ def test_admissible_counts_divide_every_size(name: CollectiveName, num_ranks: in
     assert counts[0] == 1
     assert list(counts) == sorted(set(counts))
     assert all(first_indivisible(name, num_ranks, count, range_sizes(low, high)) is None for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "kept"),
+    [
+        (3, (1, 2, 4, 5, 8, 10, 16, 20, 25, 40, 50, 80, 100, 125, 200, 250)),
+        (8, (1, 2, 4, 5, 8, 16, 40, 80, 200)),
+        (16, (1, 2, 4, 5, 8, 10, 16, 40, 50, 80, 200, 250)),
+    ],
+)
+def test_a_vector_is_cut_evenly_where_that_is_hardly_coarser(num_ranks: int, kept: tuple[int, ...]) -> None:
+    """Ten chunks on eight ranks are two for some and one for others, where eight are one for each; 50 on 16 ranks are three
+    times the 16 that are even.
+    """
+    admissible = (1, 2, 4, 5, 8, 10, 16, 20, 25, 40, 50, 80, 100, 125, 200, 250)
+    assert even_counts(CollectiveName.ALLREDUCE, num_ranks, admissible) == kept
+    assert even_counts(CollectiveName.BROADCAST, num_ranks, admissible) == admissible
 
 
 def test_what_a_buffer_holds() -> None:

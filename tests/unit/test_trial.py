@@ -179,6 +179,15 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
     assert trial._likely(size, costs) == others
 
 
+@pytest.mark.parametrize(("size", "filled"), [(999_936, False), (1_000_000, True)])
+def test_a_megabyte_of_either_kind_is_tried_in_other_shapes(size: int, filled: bool) -> None:
+    """Whatever a program's threadblocks: of many ranks these are not few, so that it is the size that decides."""
+    trial = trial_of_some(full(16), "alltoall", size, size, lambda each: each.strategy == "flow")
+    leader = next(iter(trial.timed(size)))
+    assert trial.shapes.evidence.extent(leader).threadblocks > 12
+    assert trial.shapes.matter(leader, size) is filled
+
+
 def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
     trial = trial_of_some(mesh(3, 3, 50.0), "allreduce", 64 * KB, 64 * MB, lambda each: each.strategy == "greedy")
     assert {64 * KB, MB, 64 * MB} <= set(trial.plan.looked_at)

@@ -91,8 +91,8 @@ def test_one_medium_buffer_comes_in_turns_over_shared_nics_and_around_rings_of_o
         return [(each.strategy, each.count) for each in turned_candidates(instance, "auto", FINER, size_bytes, over)]
 
     # Messages of 128 kB and more.
-    assert tried(joined, shared, 16 << 20) == [("hierarchy-chain", 128)]
-    assert tried(apart, alone, 64 << 20) == [("rings", 512)]
+    assert tried(joined, shared, 16 << 20) == tried(joined, shared, 16_000_000) == [("hierarchy-chain", 128)]
+    assert tried(apart, alone, 64 << 20) == tried(apart, alone, 64_000_000) == [("rings", 512)]
     assert not any((tried(joined, one, 64 << 20), tried(joined, alone, 64 << 20), tried(apart, alone, 32 << 20)))
     assert not any((tried(joined, shared, 8 << 20), tried(joined, shared._replace(single=False), 64 << 20)))
     # A schedule waits for no message, so that the finest are the best.
