@@ -8,8 +8,7 @@ from functools import cached_property
 from synth.baselines import Machine
 from synth.bounds import Bound, bound_of
 from synth.build import Builder
-from synth.candidates.sizes import PACED_BEYOND_BYTES
-from synth.chunks import chunk_counts, even_counts, range_sizes
+from synth.chunks import chunk_counts, range_sizes
 from synth.collective import SHARED, Collective
 from synth.instance import Instance
 from synth.paths import Path
@@ -83,9 +82,9 @@ class Asked:
         """The request's instance cut by `count` for a buffer size."""
         return self.builder.instance(self.collective(count), size_bytes)
 
-    def counts(self, low_bytes: int, finer: int = 1, *, even: bool = True) -> tuple[int, ...]:
+    def counts(self, low_bytes: int, finer: int = 1) -> tuple[int, ...]:
         """Admissible chunk counts for buffers from `low_bytes` up, each still admissible times `instances`; `finer` as in
-        chunk_counts. Of buffers that come in rounds those that are `even_counts`, too, if they are to be `even`.
+        chunk_counts.
         """
         if self.asked_count is not None:
             return (self.asked_count,)
@@ -93,8 +92,7 @@ class Asked:
         ranks = request.topology.num_ranks
         counts = chunk_counts(request.collective, ranks, low_bytes, request.max_bytes, finer=finer)
         copies = request.instances or 1
-        parted = tuple(count // copies for count in counts if count % copies == 0) or (1,)
-        return even_counts(request.collective, ranks, parted) if even and low_bytes > PACED_BEYOND_BYTES else parted
+        return tuple(count // copies for count in counts if count % copies == 0) or (1,)
 
     def latency_counts(self, size: int) -> bool:
         """Whether latency counts beside bandwidth at a size."""

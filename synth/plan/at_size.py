@@ -71,7 +71,7 @@ class AtSize:
         """What to solve at one of the sizes, ascending, for buffers from the one before it up."""
         request, size = self.request, sizes[position]
         low = size if request.single_size else request.min_bytes if position == 0 else sizes[position - 1]
-        counts = self.asked.counts(low, _FINER_TREES if request.collective in CHAINED else 1)
+        counts = self.traits.counts(low, _FINER_TREES if request.collective in CHAINED else 1)
         instance = self.asked.instance(counts[0], size)
         if request.strategy == "milp":
             return [Candidate("milp", count, size) for count in self._milp_counts(instance, counts, size)]
@@ -88,7 +88,7 @@ class AtSize:
         if boxed and packed and self.traits.is_packed_over_boxes:
             plan = [each for each in plan if each.strategy != "trees"]
             shared = request.collective is CollectiveName.ALLREDUCE
-            boxed = packed_candidates(instance, counts, boxed, self.asked.counts(low, FINER_JOINT if shared else 1))
+            boxed = packed_candidates(instance, counts, boxed, self.traits.counts(low, FINER_JOINT if shared else 1))
         joint = self._joint(instance, low, size) if size == sizes[-1] else []
         plan = self._kept_apart(plan, instance, low, size) if not joint else plan
         plan = [*few_hops, *plan, *self.central.candidates(plan, instance, counts, size)]
@@ -126,7 +126,7 @@ class AtSize:
             return []
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
         if boxed and self.asked.ends and self.request.collective is CollectiveName.ALLREDUCE:
-            boxed += pieced_sums(instance, self.asked.counts(size, _FINER_PIECES), boxed)
+            boxed += pieced_sums(instance, self.traits.counts(size, _FINER_PIECES), boxed)
         return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
 
     def _are_alone(self, boxed: Sequence[Candidate]) -> bool:
@@ -185,7 +185,7 @@ class AtSize:
         """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""
         if size <= LATENCY_BOUND_BYTES or self.request.strategy not in ("auto", "trees"):
             return []
-        joint = joint_candidates(instance, self.asked.counts(low_bytes, FINER_JOINT, even=False), size)
+        joint = joint_candidates(instance, self.asked.counts(low_bytes, FINER_JOINT), size)
         return joint if joint and self.traits.roots_matter else []
 
     def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:

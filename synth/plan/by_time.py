@@ -148,7 +148,7 @@ class ByTime:
         """
         asked, size = self.asked, self.asked.request.max_bytes
         paced = [each for each in self.planned.candidates if each.boxed and each.in_rounds]
-        counts = asked.counts(size)
+        counts = self.traits.counts(size)
         usual = self.planned.at_size.over_boxes(asked.instance(counts[0], size), counts, size) if paced else []
         ranks = asked.request.topology.num_ranks
         fine = any(

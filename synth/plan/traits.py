@@ -9,9 +9,10 @@ from functools import cached_property
 from synth.bounds import bound_of
 from synth.boxes import Boxes
 from synth.candidates.candidate import HIERARCHIES
-from synth.candidates.links import is_crowded, is_uneven
-from synth.candidates.sizes import CONNECTION_BOUND_BYTES
+from synth.candidates.links import are_all_joined, is_crowded, is_uneven
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES, PACED_BEYOND_BYTES
 from synth.candidates.transfers import FEW_RANKS, is_large
+from synth.chunks import even_counts
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.paths import Path, meeting
@@ -123,6 +124,22 @@ class Traits:
     def is_direct_within(self) -> bool:
         """Whether every path inside equal boxes is one link."""
         return all(len(path.links) == 1 for path in self.within)
+
+    @cached_property
+    def is_alike(self) -> bool:
+        """Whether ranks are as good as each other: all joined by ways of one width that keep apart, in one box or in equal ones."""
+        within = self.within or self.asked.paths
+        size = self.boxes.size if self.boxes else self.request.topology.num_ranks
+        return are_all_joined(size, [path for path in within if not self.boxes or self.boxes.box_of[path.src] == 0])
+
+    def counts(self, low_bytes: int, finer: int = 1) -> tuple[int, ...]:
+        """The admissible chunk counts (`Asked.counts`), and where ranks are alike of buffers that come in rounds only those that are
+        `even_counts`, too: elsewhere the finest balance links best.
+        """
+        counts = self.asked.counts(low_bytes, finer)
+        if low_bytes <= PACED_BEYOND_BYTES or not self.is_alike:
+            return counts
+        return even_counts(self.request.collective, self.request.topology.num_ranks, counts)
 
     @cached_property
     def is_packed_over_boxes(self) -> bool:

@@ -25,7 +25,7 @@ from synth.search.search import _solved
 from synth.solve import Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.topology import Topology, replicate
-from tests.graphs import dgx1, full, line, mesh, ring, star, two_boxes
+from tests.graphs import dgx1, full, line, mesh, ring, star, two_boxes, two_switches
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -817,3 +817,21 @@ def test_messages_of_many_chunks_are_worth_more_instances() -> None:
     assert single is not None
     assert single.is_worth_parting(64 * KB, 8)
     assert not single.is_worth_parting(32 * KB, 8)
+
+
+@pytest.mark.parametrize(
+    ("machine", "even"),
+    [
+        (star(8, GBps=200.0), True),
+        (full(8, GBps=50.0), True),
+        (two_boxes(star(4, GBps=200.0), range(4)), True),
+        (dgx1(), False),
+        (two_switches(8), False),
+    ],
+)
+def test_large_vectors_are_cut_evenly_where_ranks_are_alike(machine: Topology, even: bool) -> None:
+    """A vector of 250,000,000 elements divides by 250, which is 31 chunks for some of eight ranks, 32 for others, and by 200."""
+    job = request(machine, "allreduce", 1_000_000_000, objective="time")
+    counts = {each.count for each in Plan(job, find_paths(machine)).candidates() if each.in_rounds}
+    assert counts
+    assert all(count % 8 == 0 for count in counts) is even
