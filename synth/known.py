@@ -16,7 +16,7 @@ from synth.solve import Routed, Solution
 from synth.timing import busiest_link_us
 
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
-_UNEVEN = (1.01, 1.02, 1.035)
+_UNEVEN = (1.01, 1.02, 1.035, 1.06)
 #: Transfers up to which rings are made: their chunks travel in a few messages. (2,048 chunks of an allreduce on nine ranks are in.)
 _MOST_OF_RINGS = 33_000
 

@@ -64,6 +64,10 @@ def test_where_that_takes_too_many_chunks_rings_are_dealt_less_evenly() -> None:
     assert known_counts("ring", six, Collective(CollectiveName.ALLREDUCE, 8, 8), powers) == [2048]
     assert known_counts("ring", six, Collective(CollectiveName.ALLREDUCE, 8, 8), powers[:-2]) == [512]
     assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 8, 64, 128)) == [64]
+    # 96 shares of 1000 chunks are 11 or 10: 5.6 % more than even; of 625, which is 7 or 6, 7.5 %.
+    node, sums = machine(load_topology("mi250")), Collective(CollectiveName.ALLREDUCE, 16, 16)
+    assert known_counts("ring", node, sums, (1, 250, 500, 625, 1000)) == [1000]
+    assert known_counts("ring", node, sums, (1, 250, 500, 625)) == []
     assert known_counts("ring", six, Collective(CollectiveName.ALLGATHER, 8, 8), (1, 512)) == []
 
 
