@@ -3,6 +3,7 @@
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
+    python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
     python -m benchmarks.bench_peers alone [NAME[*NODES] ...]         beside rings and trees, each size asked for alone
     python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   the same over ranges, from the nightly job's last run
 
@@ -60,6 +61,9 @@ _RATIO_HEAD = (
 )
 #: Sizes that are asked for alone.
 _ALONE = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
+#: Sizes and collectives whose answers are shown one by one.
+_SHOWN = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+_SHOWN_COLLECTIVES = ("allgather", "allreduce", "alltoall")
 
 
 def answer(
@@ -102,8 +106,8 @@ def machines(names: Sequence[str]) -> Iterator[str]:
     yield "| machine | collective | bound GB/s | schedule, of the bound | simulated, of the bound | seconds |"
     yield "|---|---|---|---|---|---|"
     for name, topology, collective in _cases(names, COLLECTIVES):
-        cells, _, seconds = _at_a_gigabyte(topology, collective)
-        yield f"| {name} | {collective} | {cells} | {seconds:.1f} |"
+        bound_us, shares, _, seconds = _beside_bound(topology, collective, GB)
+        yield f"| {name} | {collective} | {GB / bound_us / 1e3:.2f} | {shares} | {seconds:.1f} |"
 
 
 def rooted(names: Sequence[str]) -> Iterator[str]:
@@ -112,9 +116,22 @@ def rooted(names: Sequence[str]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for name, topology, collective in _cases(names, ROOTED):
         best_us = _of_rivals(Rivals(topology, CollectiveName(collective)), GB)
-        cells, taken_us, seconds = _at_a_gigabyte(topology, collective)
-        ratio = f"{best_us / taken_us:.3f}" if best_us < math.inf else "none"
-        yield f"| {name} | {collective} | {cells} | {ratio} | {seconds:.1f} |"
+        bound_us, shares, taken_us, seconds = _beside_bound(topology, collective, GB)
+        ratio = _ratio_cell(best_us, taken_us)
+        yield f"| {name} | {collective} | {GB / bound_us / 1e3:.2f} | {shares} | {ratio} | {seconds:.1f} |"
+
+
+def sizes(names: Sequence[str]) -> Iterator[str]:
+    """A line for every machine, collective and size below 1 GB, each asked for alone."""
+    yield "| machine | collective | size | us | schedule, of the bound | simulated, of the bound | of ring and tree | seconds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, topology, collective in _cases(names, _SHOWN_COLLECTIVES):
+        rivals = Rivals(topology, CollectiveName(collective))
+        for size in _SHOWN:
+            best_us = _of_rivals(rivals, size)
+            _, shares, taken_us, seconds = _beside_bound(topology, collective, size)
+            what = f"{name} | {collective} | {format_size(size)} | {taken_us:.4g}"
+            yield f"| {what} | {shares} | {_ratio_cell(best_us, taken_us)} | {seconds:.1f} |"
 
 
 def _cases(names: Sequence[str], collectives: Sequence[str]) -> Iterator[tuple[str, Topology, str]]:
@@ -125,14 +142,19 @@ def _cases(names: Sequence[str], collectives: Sequence[str]) -> Iterator[tuple[s
             yield name, topology, collective
 
 
-def _at_a_gigabyte(topology: Topology, collective: str) -> tuple[str, float, float]:
-    """Of the answer for 1 GB by simulated time the bound in GB/s and the shares of it, by schedule and simulated, as cells; its time
-    in us, and the seconds that it took to find.
+def _beside_bound(topology: Topology, collective: str, size: int) -> tuple[float, str, float, float]:
+    """Of the answer for one size by simulated time the bound in us and the shares of it, by schedule and simulated, as cells; its
+    time in us, and the seconds that it took to find.
     """
-    result, seconds = answer(topology, collective, GB, "time")
+    result, seconds = answer(topology, collective, size, "time")
     (line,) = result.sizes
     shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
-    return f"{GB / line.bound_us / 1e3:.2f} | {shares}", line.time_us, seconds
+    return line.bound_us, shares, line.time_us, seconds
+
+
+def _ratio_cell(rival_us: float, taken_us: float) -> str:
+    """How much faster than a rival, if there is one, as a cell."""
+    return f"{rival_us / taken_us:.3f}" if rival_us < math.inf else "none"
 
 
 def _of_rivals(rivals: Rivals, size: int) -> float:
@@ -191,6 +213,8 @@ def main() -> None:
             lines = machines(names or MACHINES)
         case ["rooted", *names]:
             lines = rooted(names or MACHINES)
+        case ["sizes", *names]:
+            lines = sizes(names or MACHINES)
         case ["alone", *names]:
             lines = alone(names or MACHINES)
         case ["ratios", store]:
