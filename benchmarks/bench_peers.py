@@ -1,6 +1,7 @@
 """What synth reaches beside its peers and beside the machines' own limits: the tables of docs/peers.md.
 
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
+    python -m benchmarks.bench_peers allreduce ../shared/peers        allreduces on the same instances, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
@@ -99,6 +100,19 @@ def targets(folder: Path) -> Iterator[str]:
                 f"| {row['instance']} | {row['collective']} | {size} | {best_us:g} | {by} | {line.bound_us:.4g} "
                 f"| {line.schedule_us:.5g} | {line.schedule_us / best_us:.3f} | {seconds:.1f} |"
             )
+
+
+def allreduces(folder: Path) -> Iterator[str]:
+    """A line for every instance of a folder of peers' and size below 1 GB: an allreduce, of which peers publish hardly any."""
+    yield "| instance | bytes | bound, us | synth, us | of the bound | strategy | seconds |"
+    yield "|---|---|---|---|---|---|---|"
+    for path in sorted((folder / "instances").glob("*.json")):
+        topology = load_topology(str(path))
+        for size in _SHOWN:
+            result, seconds = answer(topology, "allreduce", size, "schedule")
+            (line,), (file,) = result.sizes, result.files
+            share = f"{line.bound_us:.4g} | {line.schedule_us:.4g} | {line.bound_us / line.schedule_us:.3f}"
+            yield f"| {path.stem} | {size} | {share} | {file.strategy} | {seconds:.1f} |"
 
 
 def machines(names: Sequence[str]) -> Iterator[str]:
@@ -209,6 +223,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["targets", folder]:
             lines = targets(Path(folder))
+        case ["allreduce", folder]:
+            lines = allreduces(Path(folder))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
         case ["rooted", *names]:
