@@ -59,7 +59,9 @@ class Goal:
         if self.plan.opens_interpreted:
             limit_us = self.plan.bound.time_us(size)
             nearest_us = min(limit_us * _SCHEDULE_CLOSED, best_us * _BESIDE_THE_BEST)
-            return self.is_kept_up_with(size, time_us) and schedule_us <= nearest_us
+            # Of few ranks finer cuts are made in seconds, of sums, too.
+            near = min(self._near, _NEAR_COPIES) if self.plan.is_soon_finest else self._near
+            return time_us <= limit_us * near and schedule_us <= nearest_us
         limit_us = self._limit_us(size)
         return self.is_close(size, time_us) and schedule_us <= limit_us * _SCHEDULE_CLOSED
 

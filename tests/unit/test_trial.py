@@ -410,15 +410,27 @@ def test_where_schedules_decide_finer_cuts_are_for_what_is_neither_near_the_limi
 
 
 @pytest.mark.parametrize(
-    ("time", "schedule", "best", "met"),
-    [(1.04, 1.004, 1.0, True), (1.2, 1.0, 1.0, False), (1.04, 1.006, 1.0, False), (1.04, 1.011, 1.01, False)],
+    ("name", "few", "time", "schedule", "best", "met"),
+    [
+        ("allgather", True, 1.04, 1.004, 1.0, True),
+        ("allgather", True, 1.2, 1.0, 1.0, False),
+        ("allgather", True, 1.04, 1.006, 1.0, False),
+        ("allgather", True, 1.04, 1.011, 1.01, False),
+        ("allreduce", True, 1.04, 1.004, 1.0, True),
+        ("allreduce", True, 1.06, 1.004, 1.0, False),
+        ("allreduce", False, 1.06, 1.004, 1.0, True),
+        ("allreduce", False, 1.08, 1.004, 1.0, False),
+    ],
 )
 def test_where_large_schedules_decide_an_answer_is_near_by_both(
-    time: float, schedule: float, best: float, met: bool
+    name: str, few: bool, time: float, schedule: float, best: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By time as near as is worth several times the work; by schedule near the limit, and beside the best."""
-    job = request(ring(4), "allgather", GB, objective="schedule")
+    """By time as near as is worth several times the work, which is less for sums of few ranks; by schedule near the limit, and
+    beside the best.
+    """
+    job = request(ring(4), name, GB, objective="schedule")
     plan = Plan(job, find_paths(job.topology))
+    monkeypatch.setattr(Traits, "is_soon_finest", few)
     limit_us = plan.bound.time_us(GB)
     assert Goal(plan).is_met(GB, time * limit_us, schedule * limit_us, best * limit_us) == met
 
