@@ -82,13 +82,15 @@ def chunk_counts(
 
 
 def even_counts(name: CollectiveName, num_ranks: int, counts: Sequence[int]) -> tuple[int, ...]:
-    """Of the admissible counts, ascending, of a vector that all ranks reduce a part of each: without those that some ranks would get
-    more of than others, where another is at most half as coarse again that all get as much of. Of other collectives all.
+    """Of the admissible counts, ascending, of a vector of which every rank reduces a part, those that give all ranks as many chunks,
+    and such others as have none of those between half of them and themselves. Of other collectives all.
     """
     if name is not CollectiveName.ALLREDUCE:
         return tuple(counts)
     even = [count for count in counts if count % num_ranks == 0]
-    return tuple(count for count in counts if count in even or not any(count < 2 * other < 2 * count for other in even))
+    return tuple(
+        count for count in counts if count % num_ranks == 0 or not any(count < 2 * other < 2 * count for other in even)
+    )
 
 
 def divides(

@@ -128,18 +128,19 @@ class Traits:
     @cached_property
     def is_alike(self) -> bool:
         """Whether ranks are as good as each other: all joined by ways of one width that keep apart, in one box or in equal ones."""
-        within = self.within or self.asked.paths
-        size = self.boxes.size if self.boxes else self.request.topology.num_ranks
-        return are_all_joined(size, [path for path in within if not self.boxes or self.boxes.box_of[path.src] == 0])
+        if self.boxes is None:
+            return are_all_joined(self.request.topology.num_ranks, self.asked.paths)
+        first = [path for path in self.within if self.boxes.box_of[path.src] == 0]
+        return bool(first) and are_all_joined(self.boxes.size, first)
 
     def counts(self, low_bytes: int, finer: int = 1) -> tuple[int, ...]:
         """The admissible chunk counts (`Asked.counts`), and where ranks are alike of buffers that come in rounds only those that are
         `even_counts`, too: elsewhere the finest balance links best.
         """
         counts = self.asked.counts(low_bytes, finer)
-        if low_bytes <= PACED_BEYOND_BYTES or not self.is_alike:
-            return counts
-        return even_counts(self.request.collective, self.request.topology.num_ranks, counts)
+        even = even_counts(self.request.collective, self.request.topology.num_ranks, counts)
+        # Whether ranks are alike is looked at last: it takes a walk over all paths, and most sizes have nothing but even counts.
+        return even if even != counts and low_bytes > PACED_BEYOND_BYTES and self.is_alike else counts
 
     @cached_property
     def is_packed_over_boxes(self) -> bool:

@@ -103,7 +103,7 @@ def test_chunks_enter_over_several_gates_where_links_inside_are_what_limits(
     single_us = (others - (nodes - 1)) * (GB / (4 * nodes)) / 100e3
     busiest = busiest_us(instance, [transfer.path for transfer in whole.transfers])
     assert busiest == pytest.approx(by_hand_us)
-    assert busiest < single_us
+    assert busiest <= 1.01 * by_hand_us < single_us
     assert set(entered(routing, answer).values()) > {1}
     assert HierarchyRouting(pattern).load_us(answer.instance, answer.boxes) == pytest.approx(packing.load_us)
 
