@@ -91,7 +91,14 @@ class BySchedule:
         if not self._is_refined or self.asked.request.max_bytes <= _LARGEST_BY_SCHEDULE:
             return []
         by_time = ByTime(Planned.of(replace(self.asked.request, objective="time"), self.asked.paths))
-        return list(waves_in_time(by_time.traits, by_time.waves)[0])
+        first = list(waves_in_time(by_time.traits, by_time.waves)[0])
+        return first if self.traits.is_soon_finest else self._listed_finest(first)
+
+    def _listed_finest(self, first: list[Candidate]) -> list[Candidate]:
+        """With the finest list of trees in place of coarser ones: of many ranks one is made as soon as the other, and is nearer."""
+        finest = [each for each in self._finer if _is_listed(each)][-1:]
+        coarser = [each for each in first if _is_listed(each) and finest and each.count < finest[0].count]
+        return [each for each in first if each not in coarser] + (finest if coarser else [])
 
     @cached_property
     def finest_kept_up_with(self) -> tuple[Candidate, ...]:
@@ -123,3 +130,8 @@ class BySchedule:
         )
         pieces = [] if boxes else finest_pieces(instance, request.strategy, asked.counts(size, 2), size)
         return [*finer, *pieces, *self.planned.at_size.central.candidates(finer, instance, counts, size)]
+
+
+def _is_listed(candidate: Candidate) -> bool:
+    """Whether a candidate is of trees over all ranks, ordered in a list."""
+    return candidate.strategy == "trees" and candidate.ordered == "list" and not candidate.boxed
