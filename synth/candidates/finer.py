@@ -69,7 +69,11 @@ def finer_candidates(
     if strategy in ("auto", "trees"):
         packing, most = (JOINT, MAX_FINE_TRANSFERS) if joint else ("trees", MAX_PACED_TRANSFERS)
         packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
-        listed = packed if joint else [Candidate(packing, count, buffer_bytes) for count in readable(MAX_FINEST_PACED_TRANSFERS)]
+        listed = (
+            packed
+            if joint
+            else [Candidate(packing, count, buffer_bytes) for count in readable(MAX_FINEST_PACED_TRANSFERS)]
+        )
         tried += [*listed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
     return tried
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from synth.bounds import bound_of
 from synth.boxes import Boxes
+from synth.build import boxes_of
 from synth.candidates.candidate import HIERARCHIES
 from synth.candidates.links import are_all_joined, is_crowded, is_uneven
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, PACED_BEYOND_BYTES
@@ -31,8 +32,8 @@ MOST_PACKED_RANKS = 32
 _QUICK_RANKS = 8
 #: Where more GPUs share a NIC, all ways to other boxes meet there.
 _FEW_ON_A_NIC = 2
-#: Paths up to which those that keep apart are looked for, as it takes seconds beyond, of an alltoall sooner, whose pairs each send
-#: something else; and the most of them that are few.
+#: Paths up to which those that keep apart are looked for, as it takes seconds beyond: over equal boxes, looked at together, so many
+#: times more, of an alltoall, whose pairs each send something else, fewer; and the most of them that are few.
 _MOST_KEPT_APART = 256
 _MOST_KEPT_APART_OF_PAIRS = 64
 _FEWER = 0.8
@@ -196,13 +197,15 @@ class Traits:
         whole = self.asked.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
         alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
         pairs = self.request.collective is CollectiveName.ALLTOALL
-        most = _MOST_KEPT_APART_OF_PAIRS if pairs else _MOST_KEPT_APART
+        count = self.boxes.count if self.boxes is not None else 1
+        most = _MOST_KEPT_APART_OF_PAIRS if pairs else _MOST_KEPT_APART * count
         if alone or len(whole.paths) > most or not is_crowded(whole.paths):
             return frozenset()
         few = _FEWER * len(whole.paths)
         if len(whole.paths) - len(meeting(whole.paths)) > few:
             return frozenset()  # what meets no other is kept
-        found = PathsApart()(whole)
+        boxes = boxes_of(self.request.topology, whole.paths) if len(whole.paths) > _MOST_KEPT_APART else None
+        found = PathsApart()(whole, boxes.rotation if boxes is not None else None)
         return found if len(found) <= few else frozenset()
 
     @property

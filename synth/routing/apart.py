@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from synth.collective import CollectiveName
-from synth.instance import Instance
+from synth.instance import Instance, Symmetry
 from synth.paths import meeting, strongly_connected, ways_back
 from synth.routing.packing import Master, commodities_of
+from synth.symmetry import free_group
 
 #: How near to what is proved the least load over all paths is found.
 _GAP = 1e-3
@@ -33,14 +34,16 @@ class PathsApart:
     loss: float = 5e-3
     rounds: int = 40
 
-    def __call__(self, instance: Instance) -> frozenset[int]:
+    def __call__(self, instance: Instance, rotation: Symmetry | None = None) -> frozenset[int]:
         """The paths to use, by index, for the instance's demands: of a combining collective those on which it is solved backwards in
         time, of an allreduce the same for its sums and its copies.
 
         The path that is busiest goes first, in both directions if possible: it is kept, and what shares a link with it is not, if
-        all can be carried without. In the end each that still meets another is left out if it can be.
+        all can be carried without. In the end each that still meets another is left out if it can be. With a `rotation`, the same is
+        kept in every box: a path's images go with it.
         """
-        forwards, backwards = replace(instance, symmetries=()), replace(instance.reversed(), symmetries=())
+        turned = replace(instance, symmetries=() if rotation is None else (rotation,))
+        forwards, backwards = turned, turned.reversed()
         if instance.collective.name is CollectiveName.ALLREDUCE:
             solved = [forwards, backwards]
         else:
@@ -63,6 +66,10 @@ class _Search:
         self.links = [frozenset(path.links) for path in instance.paths]
         self.alone_us = [max(path.busy_us(instance.chunk_bytes)) for path in instance.paths]
         self.back = ways_back(instance.topology, instance.paths)
+        members = free_group(instance.symmetries) or ()
+        self.images = [
+            frozenset({path, *(member.paths[path] for member in members)}) for path in range(len(self.links))
+        ]
         self.kept = frozenset(range(len(instance.paths)))
         self.settled: frozenset[int] = frozenset()
         self.tried: set[int] = set()
@@ -77,7 +84,7 @@ class _Search:
 
     def settle(self, path: int) -> None:
         """Keep a path and its way back, or it alone, and nothing that meets them, if all can be carried so."""
-        self.tried.add(path)
+        self.tried |= self.images[path]
         for wanted in self._wanted(path):
             crossed = frozenset[int]().union(*(self.links[each] for each in wanted))
             own = self.settled | wanted
@@ -89,13 +96,14 @@ class _Search:
         """Do without what meets others and is not needed, what carries least first."""
         self._keep(self.kept.difference(self._meeting(self.kept)).union(self._used()))
         for path in sorted(self._meeting(self._used()), key=lambda path: (self.busy_us[path], path)):
-            self._keep(self.kept - {path})
+            if path in self.kept and path == min(self.images[path]):
+                self._keep(self.kept - self.images[path])
 
     def _wanted(self, path: int) -> Iterator[frozenset[int]]:
         back = self.back[path]
         if back in self.kept and not self.links[path] & self.links[back]:
-            yield frozenset((path, back))
-        yield frozenset((path,))
+            yield self.images[path] | self.images[back]
+        yield self.images[path]
 
     def _used(self) -> list[int]:
         """The kept paths that carry something."""
@@ -119,6 +127,5 @@ class _Search:
     def _busy_us(self) -> list[float]:
         """By path, how long what is sent over it occupies the busiest of its links."""
         sent = np.sum([master.used() for master in self.masters], axis=0)
-        return [
-            us * chunks if chunks > _NOTHING else 0.0 for us, chunks in zip(self.alone_us, sent.tolist(), strict=True)
-        ]
+        evenly = [float(sent[list(images)].mean()) for images in self.images]
+        return [us * chunks if chunks > _NOTHING else 0.0 for us, chunks in zip(self.alone_us, evenly, strict=True)]

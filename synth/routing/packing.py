@@ -284,7 +284,7 @@ class Master:
         return np.array(within, dtype=np.int64)
 
     def used(self) -> Floats:
-        """By path, how many chunks the solution sends over it; of a program without symmetries."""
+        """By path, how many chunks the solution sends over it: of the commodities in the program, without their images."""
         chunks = np.zeros(len(self.allowed))
         for (_, tree), weight in zip(self.trees[: len(self.weights)], self.weights, strict=True):
             chunks[list(tree)] += weight

@@ -355,6 +355,9 @@ def test_over_boxes_paths_keep_apart_for_large_buffers_and_only_if_few_are_enoug
     assert not _apart(boxes, "reduce-scatter", 4 * MB)
     assert not _apart(replicate(load_topology("ndv2"), 2), "reduce-scatter", GB)
     assert not _apart(replicate(load_topology("dgx-a100"), 2), "reduce-scatter", GB)
+    more = replicate(load_topology("a100-pcie6"), 3)
+    assert len(find_paths(more)) > 256
+    assert [each.in_rounds for each in _apart(more, "reduce-scatter", GB)] == [True, False]
 
 
 def test_paths_that_keep_apart_are_not_looked_for_where_most_meet_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,16 +464,25 @@ def test_where_schedules_of_large_buffers_decide_what_is_for_an_interpreter_come
     name: str, size: int, opens: bool, ranks: int
 ) -> None:
     """Then what is cut finely without regard to it, and what is cut finest for it, of 9 to 16 ranks the latter first; last what is
-    cut finest without regard to it.
+    cut finest without regard to it, but for a list of more ranks.
     """
     job = request(ring(ranks), name, size, objective="schedule")
     plan = Plan(job, find_paths(job.topology))
     by_time = Plan(replace(job, objective="time"), plan.paths)
     assert plan.opens_interpreted == opens
-    assert (plan.waves[0] == by_time.waves[0]) == opens
     if not opens:
+        assert plan.waves[0] != by_time.waves[0]
         assert not plan.finest_kept_up_with
         return
+    replaced = [each for each in by_time.waves[0] if each not in plan.waves[0]]
+    finest = [each for each in plan.waves[0] if each not in by_time.waves[0]]
+    if ranks > 16 and name == "allgather":
+        # A list of many ranks is as fine as a runtime reads at once.
+        assert {(each.strategy, each.in_rounds) for each in (*replaced, *finest)} == {("trees", False)}
+        assert [each.count for each in (*replaced, *finest)] == ([2, 28] if size == 32 * MB else [36, 120])
+        assert max(each.count for wave in plan.waves for each in wave) == finest[0].count
+    else:
+        assert plan.waves[0] == by_time.waves[0]
     planned = {each for wave in plan.waves[1:] for each in wave}
     assert planned.isdisjoint(plan.waves[0])
     assert {*plan.candidates()} <= planned | {*plan.waves[0]}

@@ -6,12 +6,13 @@ from collections import Counter
 
 import pytest
 
+from synth.build import boxes_of
 from synth.inputs.load import load_topology
 from synth.instance import Instance
 from synth.paths import strongly_connected
 from synth.routing.apart import PathsApart
 from synth.routing.packing import TreePacking
-from synth.topology import Device, DeviceKind, Topology
+from synth.topology import Device, DeviceKind, Topology, replicate
 from tests.graphs import both_ways, gpus, instance_of, mesh, star
 
 #: What the busiest link may carry more, and what a packing misses of the least load.
@@ -82,6 +83,20 @@ def test_what_meets_in_a_narrow_link_is_left_to_one_path() -> None:
     crossing = [path for path in kept if {instance.paths[path].src // 2, instance.paths[path].dst // 2} == {0, 1}]
     assert len(crossing) == 2
     assert shared_links(instance, kept) == 0
+
+
+@pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
+def test_turned_boxes_keep_the_same_paths_and_carry_as_much(name: str) -> None:
+    topology = replicate(load_topology("mi50x8"), 2)
+    instance = instance_of(topology, name, 16 if name == "allreduce" else 1)
+    boxes = boxes_of(topology, instance.paths)
+    assert boxes is not None
+    kept = PathsApart()(instance, boxes.rotation)
+    assert kept == {boxes.rotation.paths[path] for path in kept}
+    assert shared_links(instance, kept) == 0
+    assert len(kept) < len(instance.paths) / 2
+    solved = instance.reversed() if instance.collective.combining else instance
+    assert TreePacking()(solved, paths=kept).load_us <= TreePacking()(solved).load_us * LOSS
 
 
 def test_the_same_machine_gives_the_same_paths() -> None:
