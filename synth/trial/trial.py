@@ -259,13 +259,17 @@ class Trial(Running):
         self.carry_out(halved, may_end=True)
         self.shapes.wide.update(coarse, halved)
         runs: Runs = {}
+        before, small = self.work, 0
         for size in self.plan.looked_at:
             for leader in self.shapes.leaders(size) if not self.is_closed(size) else ():
                 if not self.ranking.is_worth_it(leader, size):
                     continue
-                most = _MOST_WORK if self.shapes.matter(leader, size) else _SMALL_SHAPES_WORK
+                matters = self.shapes.matter(leader, size)
                 for shaped in self.shapes.of(leader, size):
-                    self.shapes_work += self.spend(runs, shaped, size, most)
+                    work = self.spend(runs, shaped, size, _MOST_WORK if matters else before + _SMALL_SHAPES_WORK)
+                    self.shapes_work += work
+                    small += 0 if matters else work
+        self.work -= small
         rivals = self._planned(self.shapes.rivals, _MOST_WORK) if self.in_any_shape else {}
         largest = self._planned(self.shapes.largest, _LITTLE_WORK)
         # What is planned together keeps all processes busy.

@@ -305,6 +305,24 @@ def test_when_time_is_up_what_was_simulated_first_is_the_answer(jobs: int) -> No
     assert len(result.files) == 1
 
 
+def test_where_latency_counts_other_shapes_have_work_left_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much the candidates of large buffers took of it, and that is left to the shapes of these."""
+    monkeypatch.setattr("synth.trial.shapes._FEW_THREADBLOCKS", 0)
+    shapes, works = [], []
+    for taken in (0, 150_000):
+        search = search_of(full(4), "allgather", 16 * KB, 64 * KB)
+        trial = Trial(search.plan, Ledger(), lambda _: None)
+        trial.work = taken
+        trial.look_at(scored_of_some(search, lambda each: each.strategy == "trees"))
+        shapes.append(
+            {each for each in trial.contenders if (each.channels or each.instances > 1) and trial.is_simulated(each)}
+        )
+        works.append(trial.work - taken)
+    assert shapes[0]
+    assert shapes[0] == shapes[1]
+    assert works[0] == works[1]
+
+
 def test_what_more_threadblocks_help_gets_still_more() -> None:
     trial = trial_of(full(8, GBps=50.0), "reduce-scatter", 16 * MB, 16 * MB)
     times = {contender: trial.simulated_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
