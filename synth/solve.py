@@ -5,7 +5,7 @@ Combining collectives go through the same stages in broadcast form and come back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -192,10 +192,12 @@ class Stages:
         composed = (min(halves, key=lambda half: half.makespan_us), rule + ", reversed and composed")
         return self._finish(instance, down, routing, self.reordering(instance, routing, composed))
 
-    def joint(self, instance: Instance, rounds: Pacing | None = None) -> Solution:
-        """An allreduce whose roots are free: routed as one, and pipelined from its sums to its copies, or in `rounds`."""
+    def joint(self, instance: Instance, rounds: Pacing | None = None, paths: Collection[int] | None = None) -> Solution:
+        """An allreduce whose roots are free: routed as one over `paths` (None: all), and pipelined from its sums to its copies, or
+        in `rounds`.
+        """
         self.watch("routing")
-        joint = JointRouting()(instance)
+        joint = JointRouting()(instance, paths)
         routing = Routing(compose_routings(joint.up, joint.down).transfers, joint.load_us)
         self.checks.routing(joint.instance, routing)
         self.watch("ordering")

@@ -17,9 +17,24 @@ _FINEST_APART = 128
 def apart_candidates(
     instance: Instance, counts: Sequence[int], buffer_bytes: int, paths: Collection[int], most_rounds: int
 ) -> list[Candidate]:
-    """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in at most so many rounds, in each of which a
-    threadblock of a path has one message, and in a list, finer.
-    """
+    """Trees over `paths`, which keep apart (synth.routing.apart), for a large buffer: in so many rounds at most, and in a list."""
+    readable = readable_counts(instance, counts, MAX_FINE_TRANSFERS)
+    listed = [count for count in readable if own_chunks(instance, count) <= _FINEST_APART] or counts[:1]
+    return [
+        apart_rounds("trees", instance, counts, buffer_bytes, paths, most_rounds),
+        Candidate("trees", listed[-1], buffer_bytes, LARGE_VIEW, apart=True),
+    ]
+
+
+def apart_rounds(
+    strategy: str,
+    instance: Instance,
+    counts: Sequence[int],
+    buffer_bytes: int,
+    paths: Collection[int],
+    most_rounds: int,
+) -> Candidate:
+    """What goes over `paths`, which keep apart, in so many rounds at most, in each of which a path's threadblock has a message."""
     into: dict[int, list[float]] = defaultdict(list)
     for path in paths:
         into[instance.paths[path].dst].append(instance.paths[path].GBps)
@@ -27,9 +42,4 @@ def apart_candidates(
     widest = max(max(rates) / sum(rates) for rates in into.values())
     most = most_rounds / (ways_of(instance.collective) * max(1, instance.num_ranks - 1) * widest)
     paced = [count for count in counts if own_chunks(instance, count) <= min(most, FINEST_LARGE)] or counts[:1]
-    readable = readable_counts(instance, counts, MAX_FINE_TRANSFERS)
-    listed = [count for count in readable if own_chunks(instance, count) <= _FINEST_APART] or counts[:1]
-    return [
-        Candidate("trees", paced[-1], buffer_bytes, LARGE_VIEW, in_rounds=True, apart=True),
-        Candidate("trees", listed[-1], buffer_bytes, LARGE_VIEW, apart=True),
-    ]
+    return Candidate(strategy, paced[-1], buffer_bytes, LARGE_VIEW, in_rounds=True, apart=True)

@@ -3,7 +3,7 @@
 from synth.ordering.keys import SORT_KEYS
 from synth.ordering.orderer import RULES, Ordering
 from synth.ordering.pieces import in_pieces
-from synth.ordering.rounds import Rounds
+from synth.ordering.rounds import JOINT_ROUNDS, Rounds
 from synth.ordering.turns import Turns
 
-__all__ = ["RULES", "SORT_KEYS", "Ordering", "Rounds", "Turns", "in_pieces"]
+__all__ = ["JOINT_ROUNDS", "RULES", "SORT_KEYS", "Ordering", "Rounds", "Turns", "in_pieces"]

@@ -130,6 +130,10 @@ class Rounds:
         return forwards.schedule(best), ceil(best.count / plan.ticks)
 
 
+#: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
+JOINT_ROUNDS = Rounds("Simple", slack=0.55, most=512)
+
+
 @dataclass(frozen=True, slots=True)
 class _Tried:
     """The tick in which every message begins at a pace, how many ticks there are, and how long one is."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from synth.candidates import Candidate
-from synth.candidates.apart import apart_candidates
-from synth.candidates.candidate import CHAINED, LARGE_VIEW
+from synth.candidates.apart import apart_candidates, apart_rounds
+from synth.candidates.candidate import CHAINED, JOINT, LARGE_VIEW
 from synth.candidates.chained import chained_candidates
 from synth.candidates.cuts import worthwhile_counts
 from synth.candidates.hierarchy import hierarchy_candidates, packed_candidates
@@ -16,11 +16,11 @@ from synth.candidates.joint import joint_candidates
 from synth.candidates.lean import lean_candidates
 from synth.candidates.pieces import pieced_sums
 from synth.candidates.scheduled import candidates, interpreted_candidates, largest_candidates
-from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES, PACED_BEYOND_BYTES
 from synth.candidates.turns import TurnedOver, turned_candidates
 from synth.collective import SHARED, CollectiveName
 from synth.instance import Instance
-from synth.ordering import Rounds
+from synth.ordering import JOINT_ROUNDS, Rounds
 from synth.plan.asked import FINER_JOINT, Asked
 from synth.plan.central import Central
 from synth.plan.exchanges import Exchanges
@@ -185,8 +185,13 @@ class AtSize:
         """What to solve at the largest size for an allreduce whose roots are free, in cuts for buffers from `low_bytes` up."""
         if size <= LATENCY_BOUND_BYTES or self.request.strategy not in ("auto", "trees"):
             return []
-        joint = joint_candidates(instance, self.asked.counts(low_bytes, FINER_JOINT), size)
-        return joint if joint and self.traits.roots_matter else []
+        counts = self.asked.counts(low_bytes, FINER_JOINT)
+        joint = joint_candidates(instance, counts, size)
+        if not joint or not self.traits.roots_matter:
+            return []
+        apart = self.traits.apart_free if size > PACED_BEYOND_BYTES else None
+        paced = [apart_rounds(JOINT, instance, counts, size, apart, JOINT_ROUNDS.most)] if apart else []
+        return [*paced, *joint]
 
     def _milp_counts(self, instance: Instance, counts: Sequence[int], size: int) -> list[int]:
         """The coarsest cut, and the finest for which the program can still be solved to the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -56,10 +57,10 @@ class ByTime:
     def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves elsewhere: of large buffers what comes in turns, which is as near to the limit as anything; others'
         algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees over paths that keep apart, which
-        come first if these share no link after all.
+        come first if these share no link after all, or roots are free.
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
-        apart = [each for each in made if each.apart and each.anchor_bytes > CONNECTION_BOUND_BYTES]
+        apart = _apart(made)
         turned = [each for each in made if each.in_turns]
         over_all = [each for each in made if not (each.boxed or each.apart or each.in_turns)]
         paced = [each for each in over_all if each.in_rounds]
@@ -79,17 +80,18 @@ class ByTime:
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
         through = [*chained, *known] if turned and large else chained
         waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
-        if apart and self.traits.keeps_apart:
-            # No message waits for a link there, so that rounds do what they say.
+        if apart and (apart[0].strategy == JOINT or self.traits.keeps_apart):
+            # Hardly a message waits for a link there, so that rounds do what they say; free roots are found sooner there, too.
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         # Where boxes have NICs enough, lists keep up with turns.
         beside = chained[:1] if self.traits.has_nics else []
         return [[*turned, *beside], *waves] if turned else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
-        """The first waves over equal boxes: what comes in rounds is nearest to the limit, or says that it is not (coarse cuts of the
-        whole do not keep boxes busy in rounds), beside it what is copied, or a list; then finer rounds; of many ranks what passes
-        few boxes and the finest rounds of copies; then others' algorithms and lists.
+        """The first waves over equal boxes: of large buffers what keeps apart where ways meet; elsewhere what comes in rounds is
+        nearest to the limit, or says that it is not (coarse cuts of the whole do not keep boxes busy in rounds), beside it what is
+        copied, or a list; then finer rounds; of many ranks what passes few boxes and the finest rounds of copies; then others'
+        algorithms and lists.
         """
         fine = FINE * self.asked.request.topology.num_ranks
         finer, combining = self.finer_cuts, self.asked.collective(1).combining
@@ -104,7 +106,12 @@ class ByTime:
         beside = boxed[:1] if len(paced) < _FIRST else copied
         if finer and combining:
             beside = []
-        return [[*paced, *beside], [*finer], few_hops, [*known, *boxed, *copied]]
+        apart, over_all = _apart(made), [*paced, *beside]
+        first = [apart, over_all]
+        if apart and apart[0].strategy != JOINT and not self.traits.keeps_apart:
+            # Some meet after all, so that what goes over all paths may be as good.
+            first = [[*[each for each in apart if each.in_rounds], *over_all], apart]
+        return [*first, [*finer], few_hops, [*known, *boxed, *copied]]
 
     def _over_many(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes of very many ranks: the likeliest two of what is made for an interpreter, and the rest of
@@ -156,3 +163,10 @@ class ByTime:
         )
         later = [each for each in paced if each.pieces and fine and asked.collective(1).combining]
         return tuple(in_time(self.traits, each) for each in paced if each not in usual or each in later)
+
+
+def _apart(made: Sequence[Candidate]) -> list[Candidate]:
+    """What goes over paths that keep apart, where links alone limit it."""
+    return [
+        each for each in made if each.apart and (each.strategy == JOINT or each.anchor_bytes > CONNECTION_BOUND_BYTES)
+    ]

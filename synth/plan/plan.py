@@ -190,7 +190,6 @@ class Plan:
         """The machine's boxes where it is a cluster of equal ones."""
         return self._traits.boxes
 
-    @property
-    def apart(self) -> frozenset[int]:
-        """The paths that keep apart, by index; none where they do not matter."""
-        return self._traits.apart
+    def apart(self, *, free_roots: bool = False) -> frozenset[int]:
+        """The paths that keep apart, by index, for roots that are free or for all ranks alike; none where they do not matter."""
+        return self._traits.apart_free if free_roots else self._traits.apart

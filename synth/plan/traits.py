@@ -16,6 +16,7 @@ from synth.candidates.transfers import FEW_RANKS, is_large
 from synth.chunks import even_counts
 from synth.collective import SHARED, Collective, CollectiveName
 from synth.errors import NoAnswerError
+from synth.instance import Instance, Symmetry
 from synth.paths import Path, meeting
 from synth.plan.asked import Asked
 from synth.reductions.boxes import nodes_of
@@ -193,20 +194,36 @@ class Traits:
         """The paths that keep apart, by index: where those of several ranks meet, few in all, all ranks take part, and a good deal
         fewer are enough; none elsewhere, nor over boxes with NICs enough, whose ways are their GPUs' own.
         """
-        ranks = self.request.topology.num_ranks
-        whole = self.asked.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
+        paths = self._whole.paths
         alone = self.request.group is not None or (self.boxes is not None and self.has_nics)
         pairs = self.request.collective is CollectiveName.ALLTOALL
         count = self.boxes.count if self.boxes is not None else 1
         most = _MOST_KEPT_APART_OF_PAIRS if pairs else _MOST_KEPT_APART * count
-        if alone or len(whole.paths) > most or not is_crowded(whole.paths):
+        if alone or len(paths) > most or not is_crowded(paths):
             return frozenset()
-        few = _FEWER * len(whole.paths)
-        if len(whole.paths) - len(meeting(whole.paths)) > few:
+        few = _FEWER * len(paths)
+        if len(paths) - len(meeting(paths)) > few:
             return frozenset()  # what meets no other is kept
-        boxes = boxes_of(self.request.topology, whole.paths) if len(whole.paths) > _MOST_KEPT_APART else None
-        found = PathsApart()(whole, boxes.rotation if boxes is not None else None)
+        found = PathsApart()(self._whole, self._rotation)
         return found if len(found) <= few else frozenset()
+
+    @cached_property
+    def apart_free(self) -> frozenset[int]:
+        """The same for an allreduce whose roots are free."""
+        return PathsApart().with_free_roots(self._whole, self.apart, self._rotation) if self.apart else frozenset()
+
+    @cached_property
+    def _whole(self) -> Instance:
+        """The coarsest instance, of the largest buffers."""
+        ranks = self.request.topology.num_ranks
+        return self.asked.instance(1 if self.request.collective in SHARED else ranks, self.request.max_bytes)
+
+    @cached_property
+    def _rotation(self) -> Symmetry | None:
+        """The rotation of equal boxes, over which paths are too many to be looked at one by one."""
+        many = len(self._whole.paths) > _MOST_KEPT_APART
+        boxes = boxes_of(self.request.topology, self._whole.paths) if many else None
+        return boxes.rotation if boxes is not None else None
 
     @property
     def keeps_apart(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from synth.collective import CollectiveName
 from synth.instance import Instance, Symmetry
 from synth.paths import meeting, strongly_connected, ways_back
+from synth.routing.joint import JointMaster
 from synth.routing.packing import Master, commodities_of
 from synth.symmetry import free_group
 
@@ -42,27 +43,36 @@ class PathsApart:
         all can be carried without. In the end each that still meets another is left out if it can be. With a `rotation`, the same is
         kept in every box: a path's images go with it.
         """
-        turned = replace(instance, symmetries=() if rotation is None else (rotation,))
-        forwards, backwards = turned, turned.reversed()
+        forwards = _turned(instance, rotation)
         if instance.collective.name is CollectiveName.ALLREDUCE:
-            solved = [forwards, backwards]
+            solved = [forwards, forwards.reversed()]
         else:
-            solved = [backwards if instance.collective.combining else forwards]
-        search = _Search(solved, self)
-        while (path := search.busiest()) is not None:
-            search.settle(path)
-        search.leave_out()
-        return frozenset(search.kept)
+            solved = [forwards.reversed() if instance.collective.combining else forwards]
+        return _Search(forwards, [Master(each, commodities_of(each)) for each in solved], self).found()
+
+    def with_free_roots(
+        self, instance: Instance, alike: frozenset[int], rotation: Symmetry | None = None
+    ) -> frozenset[int]:
+        """The same for an allreduce whose roots are free: those that were found for ranks `alike` if as much can be carried over
+        these as over any, since they are loaded the more evenly.
+        """
+        turned = _turned(instance, rotation)
+        search = _Search(turned, [JointMaster(turned)], self)
+        return alike if search.keep(alike) else search.found()
+
+
+def _turned(instance: Instance, rotation: Symmetry | None) -> Instance:
+    """The instance with no other symmetry than the rotation, if any."""
+    return replace(instance, symmetries=() if rotation is None else (rotation,))
 
 
 class _Search:
     """The paths that are `kept` so far; those `settled` among them, for which all that meets them was left out; and how long the
-    packings at hand occupy each: one for every instance that is `solved`.
+    packings at hand, one of each of the `masters`, occupy each.
     """
 
-    def __init__(self, solved: Sequence[Instance], options: PathsApart) -> None:
-        self.instance, self.options = solved[0], options
-        instance = self.instance
+    def __init__(self, instance: Instance, masters: Sequence[Master | JointMaster], options: PathsApart) -> None:
+        self.instance, self.options, self.masters = instance, options, masters
         self.links = [frozenset(path.links) for path in instance.paths]
         self.alone_us = [max(path.busy_us(instance.chunk_bytes)) for path in instance.paths]
         self.back = ways_back(instance.topology, instance.paths)
@@ -73,31 +83,37 @@ class _Search:
         self.kept = frozenset(range(len(instance.paths)))
         self.settled: frozenset[int] = frozenset()
         self.tried: set[int] = set()
-        self.masters = [Master(each, commodities_of(each)) for each in solved]
         self.most_us = [master.least_us(options.rounds, _GAP) * (1 + options.loss) for master in self.masters]
         self.busy_us = self._busy_us()
 
-    def busiest(self) -> int | None:
+    def found(self) -> frozenset[int]:
+        """The paths that are left of those that are kept now."""
+        while (path := self._busiest()) is not None:
+            self._settle(path)
+        self._leave_out()
+        return self.kept
+
+    def _busiest(self) -> int | None:
         """Of the paths that meet others and were not looked at yet the one that is busy for longest; None where there is none."""
         untried = [path for path in self._meeting(self._used()) if path not in self.tried]
         return max(untried, key=lambda path: (self.busy_us[path], -path), default=None)
 
-    def settle(self, path: int) -> None:
+    def _settle(self, path: int) -> None:
         """Keep a path and its way back, or it alone, and nothing that meets them, if all can be carried so."""
         self.tried |= self.images[path]
         for wanted in self._wanted(path):
             crossed = frozenset[int]().union(*(self.links[each] for each in wanted))
             own = self.settled | wanted
-            if self._keep(frozenset(each for each in self.kept if each in own or not self.links[each] & crossed)):
+            if self.keep(frozenset(each for each in self.kept if each in own or not self.links[each] & crossed)):
                 self.settled = own
                 return
 
-    def leave_out(self) -> None:
+    def _leave_out(self) -> None:
         """Do without what meets others and is not needed, what carries least first."""
-        self._keep(self.kept.difference(self._meeting(self.kept)).union(self._used()))
+        self.keep(self.kept.difference(self._meeting(self.kept)).union(self._used()))
         for path in sorted(self._meeting(self._used()), key=lambda path: (self.busy_us[path], path)):
             if path in self.kept and path == min(self.images[path]):
-                self._keep(self.kept - self.images[path])
+                self.keep(self.kept - self.images[path])
 
     def _wanted(self, path: int) -> Iterator[frozenset[int]]:
         back = self.back[path]
@@ -113,7 +129,7 @@ class _Search:
         """Those that share a link with another of these."""
         return meeting(self.instance.paths[path] for path in paths)
 
-    def _keep(self, paths: frozenset[int]) -> bool:
+    def keep(self, paths: frozenset[int]) -> bool:
         """Keep these paths alone if all can be carried over them; whether it can."""
         ends = [(self.instance.paths[path].src, self.instance.paths[path].dst) for path in paths]
         if strongly_connected(self.instance.num_ranks, ends) is not None:

@@ -9,20 +9,22 @@ much again.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack, vstack
 
-from synth.collective import Collective
 from synth.instance import Instance, OwnedInstance
 from synth.ir import Routing, Transfer
 from synth.milp.lp import solve_lp
 from synth.routing.packing import Column, Commodity, Network, Packing
 from synth.routing.rounding import Rounding
+from synth.symmetry import free_group
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Tree = tuple[int, ...]
 
 
@@ -30,7 +32,7 @@ Tree = tuple[int, ...]
 class Joint:
     """`instance` knows the owners; `up` sums each chunk to its owner, `down` copies it from there.
 
-    No roots and trees need less than `bound_us`; the trees before rounding need `load_us`.
+    No roots and trees over the paths that they may use need less than `bound_us`; the trees before rounding need `load_us`.
     """
 
     instance: OwnedInstance
@@ -49,11 +51,11 @@ class JointRouting:
     gap: float = 1e-3
     rounding: Rounding = field(default_factory=Rounding)
 
-    def __call__(self, instance: Instance) -> Joint:
-        """Owners and trees for all chunks of an allreduce instance."""
-        halves = _Halves.both(instance)
-        master = _Master(halves, instance.num_ranks, instance.collective)
+    def __call__(self, instance: Instance, paths: Collection[int] | None = None) -> Joint:
+        """Owners and trees for all chunks of an allreduce instance over `paths` (None: all), which have to join all ranks."""
+        master = JointMaster(replace(instance, symmetries=()), paths)
         master.solve_until(self.rounds, self.shallow_rounds, self.gap)
+        halves = master.halves
         owned = master.dealt()
         packing = _packing(master, owned, instance.num_ranks)
         counts = self.rounding(halves, packing, instance.num_ranks)
@@ -87,8 +89,9 @@ class _Halves(Network):
     summing: Network
 
     @classmethod
-    def both(cls, instance: Instance) -> _Halves:
-        down, up = Network.of(instance), Network.of(instance.reversed())
+    def both(cls, instance: Instance, usable: Collection[int] | None) -> _Halves:
+        """The network of an instance's paths, of which trees may use some (None: all)."""
+        down, up = Network.of(instance, usable), Network.of(instance.reversed(), usable)
         ranks, paths = instance.num_ranks, len(instance.paths)
         early = np.zeros((2 * ranks, 2 * paths))
         early[:ranks, :paths], early[ranks:, paths:] = down.early_us, up.early_us
@@ -115,35 +118,92 @@ class _Halves(Network):
         return tuple(path + self.paths for path in tree)
 
 
-class _Master:
-    """The master program: trees so far, how many chunks each carries, and what the prices prove (eq. 17 with free roots)."""
+class JointMaster:
+    """The master program of an allreduce instance over `paths` (None: all): trees so far, how many chunks each carries, and what the
+    prices prove (eq. 17 with free roots). Under the instance's symmetries it has one root of each orbit, with links merged into
+    orbits: what is said of a tree is said of all its images together.
+    """
 
-    def __init__(self, halves: _Halves, ranks: int, collective: Collective) -> None:
-        self.halves, self.ranks, self.chunks = halves, ranks, collective.chunks
+    def __init__(self, instance: Instance, paths: Collection[int] | None = None) -> None:
+        self.halves, self.ranks, self.chunks = (
+            _Halves.both(instance, paths),
+            instance.num_ranks,
+            instance.collective.chunks,
+        )
         # Trees to some of the ranks are cheap, not cheapest, and so prove nothing.
-        self.proves = collective.group is None
-        everyone = [frozenset(first + rank for rank in collective.members) for first in (0, ranks)]
+        self.proves = instance.collective.group is None
+        ranks = instance.num_ranks
+        everyone = [frozenset(first + rank for rank in instance.collective.members) for first in (0, ranks)]
         self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
+        members = free_group(instance.symmetries) or ()
+        rank_images = np.array([range(ranks), *(member.ranks for member in members)])
+        link_images = np.array([range(len(instance.topology.links)), *(member.links for member in members)])
+        self.roots = np.unique(rank_images.min(axis=0)).tolist()
+        _, self.link_orbit = np.unique(link_images.min(axis=0), return_inverse=True)
+        self.orbit_size = np.bincount(self.link_orbit).astype(np.float64)
         self.trees: dict[tuple[int, Tree], Floats] = {}
         self.depths: dict[tuple[int, Tree], float] = {}
         self.amounts: Floats = np.zeros(0)
         self.load_us, self.bound_us = np.inf, 0.0
+        self.allowed: NDArray[np.bool_] = np.ones(self.halves.paths, dtype=bool)
+        if paths is not None:
+            self._allow(paths)
 
     def solve_until(self, rounds: int, shallow_rounds: int, gap: float) -> None:
         """Price and solve until the gap is closed, no tree is new, or the rounds end; then look for shallow trees as good."""
-        links = self.halves.occupancy.shape[1]
-        busy = self.halves.occupancy.max(axis=0)
-        self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / links)
-        steady: Floats | None = None
-        for depth_weight, most in ((0.0, rounds), (1.0, shallow_rounds)):
-            for _ in range(most):
-                prices = self._solve(depth_weight)
-                # As in the packing of one half: a running mean of prices finds better trees and proves better bounds.
-                steady = prices if steady is None else 0.5 * steady + 0.5 * prices
-                added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
-                if not added or (not depth_weight and self.load_us <= self.bound_us * (1 + gap)):
-                    break
-            self._solve(1.0)
+        steady = self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
+        self._solve(1.0)
+        self._generate(shallow_rounds, lambda: False, depth_weight=1.0, steady=steady)
+        self._solve(1.0)
+
+    def least_us(self, rounds: int, gap: float) -> float:
+        """The least load of the busiest link, as near as that many rounds of pricing or that gap to what is proved come."""
+        self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
+        return self.load_us
+
+    def reaches(self, paths: Collection[int], most_us: float, rounds: int) -> bool:
+        """Whether roots and trees over `paths` alone need no more than `most_us`, as far as so many rounds of pricing find out."""
+        self._allow(paths)
+        self._generate(rounds, lambda: self.load_us <= most_us or self.bound_us > most_us)
+        return self.load_us <= most_us
+
+    def used(self) -> Floats:
+        """By path, how many chunks the solution sends over it, as sums and as copies: what goes over a path and its images is
+        counted for some of these.
+        """
+        chunks = np.zeros(2 * self.halves.paths)
+        for (_, tree), amount in zip(self.trees, self.amounts, strict=False):  # what was priced last is not in yet
+            chunks[list(tree)] += amount
+        both: Floats = chunks[: self.halves.paths] + chunks[self.halves.paths :]
+        return both
+
+    def _allow(self, paths: Collection[int]) -> None:
+        """Use these paths alone, over which nothing is proved yet."""
+        self.allowed = np.zeros(self.halves.paths, dtype=bool)
+        self.allowed[list(paths)] = True
+        self.bound_us = 0.0
+
+    def _generate(
+        self,
+        rounds: int,
+        is_enough: Callable[[], bool],
+        *,
+        depth_weight: float = 0.0,
+        steady: Floats | None = None,
+    ) -> Floats | None:
+        """Price and solve until that is enough, no tree is new, or the rounds end; the running mean of prices, which goes on from
+        `steady`: it finds better trees and proves better bounds, as in the packing of one half.
+        """
+        if steady is None:
+            busy = self.halves.occupancy.max(axis=0)
+            self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / len(busy))
+        for _ in range(rounds):
+            prices = self._solve(depth_weight)
+            steady = prices if steady is None else 0.5 * steady + 0.5 * prices
+            added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
+            if not added or is_enough():
+                break
+        return steady
 
     def dealt(self) -> list[int]:
         """Whole chunks for every root, as near to the weights as whole numbers are."""
@@ -158,36 +218,42 @@ class _Master:
         return dealt
 
     def _solve(self, depth_weight: float) -> Floats:
-        """The least load over the known trees; returns the prices of links (sum 1)."""
-        sources = np.array([source for source, _ in self.trees])
-        loads = csr_matrix(np.array(list(self.trees.values())).T)
+        """The least load over the known trees that may be used; returns the prices of links (sum 1)."""
+        barred = np.tile(~self.allowed, 2)
+        usable = np.array([not barred[list(tree)].any() for _, tree in self.trees])
+        sources = np.array([source for source, _ in self.trees])[usable]
+        loads = csr_matrix(np.array(list(self.trees.values()))[usable].T)
         columns = len(sources)
         links = loads.shape[0]
         signs = np.where(sources < self.ranks, 1.0, -1.0)
         roots = csr_matrix((signs, (sources % self.ranks, np.arange(columns))), shape=(self.ranks, columns + 1))
         whole = csr_matrix(np.append(sources < self.ranks, False).astype(float))
         capacity = hstack([loads, csr_matrix(-np.ones((links, 1)))]).tocsr()
-        objective = np.append(depth_weight / self.chunks * np.array(list(self.depths.values())), 1.0)
+        objective = np.append(depth_weight / self.chunks * np.array(list(self.depths.values()))[usable], 1.0)
         amounts = np.append(np.zeros(self.ranks), float(self.chunks))
         answer = solve_lp(objective, capacity, np.zeros(links), vstack([roots, whole]).tocsr(), amounts)
-        self.amounts, self.load_us = answer.x[:columns], float(answer.x[columns])
+        self.amounts, self.load_us = np.zeros(len(self.trees)), float(answer.x[columns])
+        self.amounts[usable] = answer.x[:columns]
         prices: Floats = np.maximum(-answer.duals_ub, 0.0)
-        total = float(prices.sum())
-        return prices / total
+        per_link: Floats = (prices / (float(prices.sum()) * self.orbit_size))[self.link_orbit]
+        return per_link
 
     def _price(self, prices: Floats, depth_weight: float = 0.0) -> int:
         """Add every root's cheapest trees; any prices of sum 1 prove what the cheapest pair of trees pays for all chunks."""
         per_path = self.halves.occupancy @ prices
         tie = 1e-7 * float(per_path.max())
-        cost, added = np.zeros(2 * self.ranks), 0
-        for source, commodity in enumerate(self.sources):
+        cost, added = np.full(2 * self.ranks, np.inf), 0
+        barred = np.tile(~self.allowed, 2)
+        for source in (*self.roots, *(root + self.ranks for root in self.roots)):
+            commodity = self.sources[source]
             early = self.halves.early_us[source]
-            tree = self.halves.cheapest(
-                per_path + tie * early / float(early.max()) + depth_weight * early / self.chunks, commodity, self.ranks
-            )
+            price = per_path + tie * early / float(early.max()) + depth_weight * early / self.chunks
+            price[barred] = np.inf
+            tree = self.halves.cheapest(price, commodity, self.ranks)
             cost[source] = float(per_path[list(tree)].sum())
             if (source, tree) not in self.trees:
-                self.trees[source, tree] = self.halves.load(tree)
+                load = np.bincount(self.link_orbit, self.halves.load(tree), minlength=len(self.orbit_size))
+                self.trees[source, tree] = load / self.orbit_size
                 self.depths[source, tree] = self.halves.depth_us(source, tree)
                 added += 1
         if depth_weight:
@@ -205,7 +271,7 @@ def _interleaved(trees: dict[Tree, int]) -> list[Tree]:
     return [tree for _, tree in sorted(turns)]
 
 
-def _packing(master: _Master, owned: list[int], ranks: int) -> Packing:
+def _packing(master: JointMaster, owned: list[int], ranks: int) -> Packing:
     """The solution as a packing with a commodity for each root and half, its trees scaled to the root's whole chunks."""
     first = np.concatenate([[0], np.cumsum(owned)]).tolist()
     roots = [root for root in range(ranks) if owned[root]]

@@ -27,7 +27,7 @@ from synth.ir import Routing
 from synth.known import around_rings, known_solution
 from synth.lowering import LoweringOptions
 from synth.milp import SolveOptions
-from synth.ordering import RULES, Ordering, Rounds, Turns
+from synth.ordering import JOINT_ROUNDS, RULES, Ordering, Rounds, Turns
 from synth.plan import Plan
 from synth.reductions.padding import pad
 from synth.request import Request
@@ -57,8 +57,6 @@ _LARGE_WORK = 200_000
 _UNJUSTIFIED_BYTES = 1 << 20
 #: What pieces are tried at: other paces hardly ever take less, and they are many.
 _TURNS_OF_PIECES = (1 / 5, 1 / 12)
-#: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
-_JOINT_ROUNDS = Rounds(LARGE_VIEW, slack=0.55, most=512)
 #: For an interpreter what is due first stays first along trees, and no list is looked at beside it. Around rings nobody waits for
 #: several of a chunk, so that exact times say what goes first.
 _IN_DUE_ORDER = Justification(idle=math.inf)
@@ -97,16 +95,16 @@ class Making:
         if candidate.boxed or candidate.chained:
             return self._over_boxes(candidate)
         instance = self.plan.instance(candidate.count, candidate.anchor_bytes)
+        if candidate.strategy == JOINT:
+            return self._joint(instance, candidate)
         left = max(1.0, self.request.time_limit_s - self.ledger.elapsed_s())
         options = StrategyOptions(
             seed=self.request.seed,
             solver=self.request.solver,
             time_limit_s=left,
             greedy_runs=_LEAN_GREEDY_RUNS if self.request.by_time and not self.request.thorough else None,
-            paths=self.plan.apart if candidate.apart else None,
+            paths=self.plan.apart() if candidate.apart else None,
         )
-        if candidate.strategy == JOINT:
-            return self._joint(instance, candidate)
         if candidate.central:
             instance = added_up_at(instance, self.plan.central[candidate.strategy])
         chosen = strategy("greedy" if candidate.central else candidate.strategy, options)
@@ -175,7 +173,8 @@ class Making:
         """Both halves of an allreduce as one; None where rounds of it would have too many messages."""
         try:
             stages = self._listing(self._best_stages, candidate)
-            return stages.joint(instance, self._rounds(candidate) if candidate.in_rounds else None)
+            rounds = self._rounds(candidate) if candidate.in_rounds else None
+            return stages.joint(instance, rounds, self.plan.apart(free_roots=True) if candidate.apart else None)
         except NoAnswerError:
             return None
         finally:
@@ -256,7 +255,7 @@ class Making:
     def _rounds(self, candidate: Candidate) -> Rounds:
         """The rounds that a candidate is made in, for threadblocks of as many steps as the runtime takes."""
         assert candidate.view is not None
-        rounds = _JOINT_ROUNDS if candidate.strategy == JOINT else Rounds(candidate.view)
+        rounds = JOINT_ROUNDS if candidate.strategy == JOINT else Rounds(candidate.view)
         if candidate.pieces:
             rounds = replace(rounds, turns=_TURNS_OF_PIECES, abreast=())
         limits = LoweringOptions(runtime=self.request.runtime).limits  # type: ignore[arg-type]

@@ -337,7 +337,7 @@ def test_where_some_of_the_paths_meet_after_all_they_come_second() -> None:
 
 
 def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() -> None:
-    """What is made for an interpreter; not where latency is all that counts, nor where no paths meet or free roots are better."""
+    """What is made for an interpreter; not where latency is all that counts, nor where no paths meet."""
     machine = load_topology("mi50x8")
     tried = _apart(machine, "allgather", 4 * MB)
     assert tried
@@ -345,7 +345,28 @@ def test_paths_that_keep_apart_are_tried_beside_others_where_bandwidth_counts() 
     assert not _apart(machine, "allgather", 64 * KB)
     assert not _apart(machine, "alltoall", GB)
     assert not _apart(load_topology("dgx1"), "allgather", GB)
-    assert not _apart(load_topology("mi100x8"), "allreduce", GB)
+
+
+@pytest.mark.parametrize(("machine", "alone"), [("mi50x8", True), ("pcie8-1nic", False)])
+def test_over_boxes_what_keeps_apart_comes_first_beside_others_if_some_of_it_meets(machine: str, alone: bool) -> None:
+    topology = replicate(load_topology(machine), 3)
+    first, second, *_ = Plan(request(topology, "reduce-scatter", GB, objective="time"), find_paths(topology)).waves
+    assert (first[0].apart, first[0].in_rounds) == (True, True)
+    assert all(each.apart for each in first) == alone
+    assert [(each.apart, each.in_rounds) for each in first if each.apart] == [(True, True)] + [(True, False)] * alone
+    assert any(each.apart for each in second) != alone
+
+
+@pytest.mark.parametrize(("machine", "boxes"), [("mi100x8", 1), ("a100-pcie6", 1), ("pcie8-1nic", 2)])
+def test_free_roots_go_over_paths_that_keep_apart_first_and_in_rounds(machine: str, boxes: int) -> None:
+    """Where nothing waits for a link long lists gain nothing. Not in small buffers, whose lists are best."""
+    topology = replicate(load_topology(machine), boxes)
+    plan = Plan(request(topology, "allreduce", GB, objective="time"), find_paths(topology))
+    first = plan.waves[0][0]
+    assert (first.strategy, first.in_rounds, first.apart) == (JOINT, True, True)
+    assert [each for wave in plan.waves for each in wave if each.apart] == [first]
+    assert any(each.strategy == JOINT and not each.apart for wave in plan.waves[1:] for each in wave)
+    assert not [each for each in _apart(topology, "allreduce", 4 * MB) if each.strategy == JOINT]
 
 
 def test_over_boxes_paths_keep_apart_for_large_buffers_and_only_if_few_are_enough() -> None:
@@ -366,12 +387,12 @@ def test_paths_that_keep_apart_are_not_looked_for_where_most_meet_no_other(monke
 
     monkeypatch.setattr(PathsApart, "__call__", looked_for)
     rails, crowded = (replicate(load_topology(name), 2) for name in ("ndv2", "a100-pcie6"))
-    assert not Plan(request(rails, "allgather", GB), find_paths(rails)).apart
+    assert not Plan(request(rails, "allgather", GB), find_paths(rails)).apart()
     with pytest.raises(AssertionError, match="looked for"):
-        assert Plan(request(crowded, "allgather", GB), find_paths(crowded)).apart
+        assert Plan(request(crowded, "allgather", GB), find_paths(crowded)).apart()
     # Each pair of an alltoall sends something else, so that it takes long sooner.
     assert len(find_paths(crowded)) > 64
-    assert not Plan(request(crowded, "alltoall", GB), find_paths(crowded)).apart
+    assert not Plan(request(crowded, "alltoall", GB), find_paths(crowded)).apart()
 
 
 def test_a_connection_has_no_more_messages_in_rounds_than_a_threadblock_has_steps() -> None:

@@ -11,6 +11,7 @@ from synth.inputs.load import load_topology
 from synth.instance import Instance
 from synth.paths import strongly_connected
 from synth.routing.apart import PathsApart
+from synth.routing.joint import JointMaster, JointRouting
 from synth.routing.packing import TreePacking
 from synth.topology import Device, DeviceKind, Topology, replicate
 from tests.graphs import both_ways, gpus, instance_of, mesh, star
@@ -97,6 +98,31 @@ def test_turned_boxes_keep_the_same_paths_and_carry_as_much(name: str) -> None:
     assert len(kept) < len(instance.paths) / 2
     solved = instance.reversed() if instance.collective.combining else instance
     assert TreePacking()(solved, paths=kept).load_us <= TreePacking()(solved).load_us * LOSS
+
+
+@pytest.mark.parametrize("machine", ["mi100x8", "a100-pcie6"])
+def test_what_does_for_all_ranks_alike_does_for_free_roots_if_it_carries_as_much(machine: str) -> None:
+    instance = instance_of(load_topology(machine), "allreduce", 24)
+    alike = PathsApart()(instance)
+    assert JointRouting()(instance, alike).load_us <= JointRouting()(instance).load_us * LOSS
+    assert PathsApart().with_free_roots(instance, alike) == alike
+
+
+@pytest.mark.parametrize("boxes", [2, 4])
+def test_free_roots_have_paths_of_their_own_where_those_for_all_ranks_alike_carry_less(boxes: int) -> None:
+    """Of four boxes a ring is enough for ranks alike; of free roots it would leave a fifth."""
+    topology = replicate(load_topology("pcie8-1nic"), boxes)
+    instance = instance_of(topology, "allreduce", 8 * boxes, 1e9 / (8 * boxes))
+    turned = boxes_of(topology, instance.paths)
+    assert turned is not None
+    alike = PathsApart()(instance, turned.rotation)
+    kept = PathsApart().with_free_roots(instance, alike, turned.rotation)
+    least = JointMaster(instance).least_us(60, TreePacking().gap)
+    assert JointMaster(instance, kept).least_us(60, TreePacking().gap) <= least * LOSS
+    assert (kept == alike) == (boxes == 2)
+    assert len(kept) < len(instance.paths) / 6
+    if boxes == 4:
+        assert JointMaster(instance, alike).least_us(60, TreePacking().gap) > least * 1.2
 
 
 def test_the_same_machine_gives_the_same_paths() -> None:

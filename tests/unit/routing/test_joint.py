@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from synth.bounds import bound_of
+from synth.build import boxes_of
 from synth.collective import Collective, CollectiveName
+from synth.inputs.load import load_topology
 from synth.ir import Routing, Schedule
 from synth.lowering import LoweringOptions, lower
 from synth.ordering import Ordering, Rounds
 from synth.reductions.compose import compose_routings
-from synth.routing.joint import Joint, JointRouting
+from synth.routing.joint import Joint, JointMaster, JointRouting
 from synth.simulate import Simulator
 from synth.solve import Stages
 from synth.timing import busiest_link_us, check_routing, check_schedule
-from synth.topology import Topology
+from synth.topology import Topology, replicate
 from synth.verify import verify_algo
 from tests.graphs import dgx1, instance_of, line, mesh, ring, star
 
@@ -53,6 +56,29 @@ def test_the_trees_close_on_the_bound(topology: Topology) -> None:
     assert found.load_us <= found.bound_us * (1 + 2e-3)
     assert found.load_us == pytest.approx(bound.us_per_byte * BUFFER, rel=2e-3)
     assert pipelined(found).makespan_us >= bound.time_us(BUFFER) * (1 - 1e-9)
+
+
+def test_trees_go_over_the_paths_that_they_may_use() -> None:
+    instance = instance_of(ring(5), "allreduce", 20)
+    usable = {path.index for path in instance.paths if (path.dst - path.src) % 5 == 1}
+    found = JointRouting()(instance, usable)
+    assert {transfer.path for transfer in (*found.up.transfers, *found.down.transfers)} <= usable
+    check_routing(found.instance, compose_routings(found.up, found.down))
+    assert found.load_us > JointRouting()(instance).load_us * 1.5
+
+
+@pytest.mark.parametrize("boxes", [2, 3])
+def test_one_root_of_each_orbit_says_the_same_of_the_machine(boxes: int) -> None:
+    topology = replicate(load_topology("pcie-2x2-nvlink"), boxes)
+    instance = instance_of(topology, "allreduce", 4 * boxes)
+    turned = boxes_of(topology, instance.paths)
+    assert turned is not None
+    whole = JointMaster(replace(instance, symmetries=()))
+    folded = JointMaster(replace(instance, symmetries=(turned.rotation,)))
+    assert (len(folded.roots), len(whole.roots)) == (4, 4 * boxes)
+    assert folded.least_us(120, 1e-4) == pytest.approx(whole.least_us(120, 1e-4), rel=1e-3)
+    assert folded.bound_us == pytest.approx(whole.bound_us, rel=1e-3)
+    assert folded.used().sum() == pytest.approx(whole.used().sum(), rel=0.2)
 
 
 def test_all_of_a_line_is_reduced_in_its_middle() -> None:
