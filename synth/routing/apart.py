@@ -86,6 +86,17 @@ class _Search:
         self.most_us = [master.least_us(options.rounds, _GAP) * (1 + options.loss) for master in self.masters]
         self.busy_us = self._busy_us()
 
+    def keep(self, paths: frozenset[int]) -> bool:
+        """Keep these paths alone if all can be carried over them; whether it can."""
+        ends = [(self.instance.paths[path].src, self.instance.paths[path].dst) for path in paths]
+        if strongly_connected(self.instance.num_ranks, ends) is not None:
+            return False
+        for master, most_us in zip(self.masters, self.most_us, strict=True):
+            if not master.reaches(paths, most_us, self.options.rounds):
+                return False
+        self.kept, self.busy_us = paths, self._busy_us()
+        return True
+
     def found(self) -> frozenset[int]:
         """The paths that are left of those that are kept now."""
         while (path := self._busiest()) is not None:
@@ -128,17 +139,6 @@ class _Search:
     def _meeting(self, paths: Collection[int]) -> list[int]:
         """Those that share a link with another of these."""
         return meeting(self.instance.paths[path] for path in paths)
-
-    def keep(self, paths: frozenset[int]) -> bool:
-        """Keep these paths alone if all can be carried over them; whether it can."""
-        ends = [(self.instance.paths[path].src, self.instance.paths[path].dst) for path in paths]
-        if strongly_connected(self.instance.num_ranks, ends) is not None:
-            return False
-        for master, most_us in zip(self.masters, self.most_us, strict=True):
-            if not master.reaches(paths, most_us, self.options.rounds):
-                return False
-        self.kept, self.busy_us = paths, self._busy_us()
-        return True
 
     def _busy_us(self) -> list[float]:
         """By path, how long what is sent over it occupies the busiest of its links."""

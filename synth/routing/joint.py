@@ -125,15 +125,11 @@ class JointMaster:
     """
 
     def __init__(self, instance: Instance, paths: Collection[int] | None = None) -> None:
-        self.halves, self.ranks, self.chunks = (
-            _Halves.both(instance, paths),
-            instance.num_ranks,
-            instance.collective.chunks,
-        )
+        collective, ranks = instance.collective, instance.num_ranks
+        self.halves, self.ranks, self.chunks = _Halves.both(instance, paths), ranks, collective.chunks
         # Trees to some of the ranks are cheap, not cheapest, and so prove nothing.
-        self.proves = instance.collective.group is None
-        ranks = instance.num_ranks
-        everyone = [frozenset(first + rank for rank in instance.collective.members) for first in (0, ranks)]
+        self.proves = collective.group is None
+        everyone = [frozenset(first + rank for rank in collective.members) for first in (0, ranks)]
         self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
         members = free_group(instance.symmetries) or ()
         rank_images = np.array([range(ranks), *(member.ranks for member in members)])
