@@ -80,8 +80,7 @@ class ByTime:
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
         through = [*chained, *known] if turned and large else chained
         waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
-        if apart and (apart[0].strategy == JOINT or self.traits.keeps_apart):
-            # Hardly a message waits for a link there, so that rounds do what they say; free roots are found sooner there, too.
+        if self._leads(apart):
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         # Where boxes have NICs enough, lists keep up with turns.
         beside = chained[:1] if self.traits.has_nics else []
@@ -107,11 +106,16 @@ class ByTime:
         if finer and combining:
             beside = []
         apart, over_all = _apart(made), [*paced, *beside]
-        first = [apart, over_all]
-        if apart and apart[0].strategy != JOINT and not self.traits.keeps_apart:
-            # Some meet after all, so that what goes over all paths may be as good.
-            first = [[*[each for each in apart if each.in_rounds], *over_all], apart]
+        # If some meet after all, what goes over all paths may be as good.
+        beside_it = [[*[each for each in apart if each.in_rounds], *over_all], apart]
+        first = [apart, over_all] if self._leads(apart) else beside_it
         return [*first, [*finer], few_hops, [*known, *boxed, *copied]]
+
+    def _leads(self, apart: Sequence[Candidate]) -> bool:
+        """Whether what goes over paths that keep apart comes first: where these share no link after all no message waits for one, so
+        that rounds do what they say, and free roots are found sooner over few paths.
+        """
+        return bool(apart) and (apart[0].strategy == JOINT or self.traits.keeps_apart)
 
     def _over_many(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes of very many ranks: the likeliest two of what is made for an interpreter, and the rest of
