@@ -67,14 +67,11 @@ def finer_candidates(
     if boxes and strategy in ("auto", "hierarchy") and collective.name in HIERARCHICAL:
         tried += [Candidate(RING, count, buffer_bytes) for count in readable(MAX_FINEST_PACED_TRANSFERS)]
     if strategy in ("auto", "trees"):
-        packing, most = (JOINT, MAX_FINE_TRANSFERS) if joint else ("trees", MAX_PACED_TRANSFERS)
-        packed = [Candidate(packing, count, buffer_bytes) for count in readable(most)]
-        listed = (
-            packed
-            if joint
-            else [Candidate(packing, count, buffer_bytes) for count in readable(MAX_FINEST_PACED_TRANSFERS)]
-        )
-        tried += [*listed, *(replace(each, view=LARGE_VIEW, in_rounds=True) for each in packed)]
+        packing, paced, listed = "trees", MAX_PACED_TRANSFERS, MAX_FINEST_PACED_TRANSFERS
+        if joint:
+            packing, paced, listed = JOINT, MAX_FINE_TRANSFERS, MAX_FINE_TRANSFERS
+        tried += [Candidate(packing, count, buffer_bytes) for count in readable(listed)]
+        tried += [Candidate(packing, count, buffer_bytes, LARGE_VIEW, in_rounds=True) for count in readable(paced)]
     return tried
 
 

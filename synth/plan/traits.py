@@ -228,6 +228,5 @@ class Traits:
     @property
     def keeps_apart(self) -> bool:
         """Whether no two of the paths that keep apart share a link after all."""
-        paths = self.asked.instance(1, self.request.max_bytes).paths
-        links = [link for path in self.apart for link in paths[path].links]
+        links = [link for path in self.apart for link in self._whole.paths[path].links]
         return len(set(links)) == len(links)

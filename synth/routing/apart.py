@@ -17,7 +17,7 @@ from synth.collective import CollectiveName
 from synth.instance import Instance, Symmetry
 from synth.paths import meeting, strongly_connected, ways_back
 from synth.routing.joint import JointMaster
-from synth.routing.packing import Master, commodities_of
+from synth.routing.packing import ColumnGeneration, Master, commodities_of
 from synth.symmetry import free_group
 
 #: How near to what is proved the least load over all paths is found.
@@ -71,7 +71,7 @@ class _Search:
     packings at hand, one of each of the `masters`, occupy each.
     """
 
-    def __init__(self, instance: Instance, masters: Sequence[Master | JointMaster], options: PathsApart) -> None:
+    def __init__(self, instance: Instance, masters: Sequence[ColumnGeneration], options: PathsApart) -> None:
         self.instance, self.options, self.masters = instance, options, masters
         self.links = [frozenset(path.links) for path in instance.paths]
         self.alone_us = [max(path.busy_us(instance.chunk_bytes)) for path in instance.paths]

@@ -9,7 +9,7 @@ much again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix, hstack, vstack
 from synth.instance import Instance, OwnedInstance
 from synth.ir import Routing, Transfer
 from synth.milp.lp import solve_lp
-from synth.routing.packing import Column, Commodity, Network, Packing
+from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing
 from synth.routing.rounding import Rounding
 from synth.symmetry import free_group
 
@@ -118,13 +118,14 @@ class _Halves(Network):
         return tuple(path + self.paths for path in tree)
 
 
-class JointMaster:
+class JointMaster(ColumnGeneration):
     """The master program of an allreduce instance over `paths` (None: all): trees so far, how many chunks each carries, and what the
     prices prove (eq. 17 with free roots). Under the instance's symmetries it has one root of each orbit, with links merged into
     orbits: what is said of a tree is said of all its images together.
     """
 
     def __init__(self, instance: Instance, paths: Collection[int] | None = None) -> None:
+        super().__init__(len(instance.paths))
         collective, ranks = instance.collective, instance.num_ranks
         self.halves, self.ranks, self.chunks = _Halves.both(instance, paths), ranks, collective.chunks
         # Trees to some of the ranks are cheap, not cheapest, and so prove nothing.
@@ -140,28 +141,16 @@ class JointMaster:
         self.trees: dict[tuple[int, Tree], Floats] = {}
         self.depths: dict[tuple[int, Tree], float] = {}
         self.amounts: Floats = np.zeros(0)
-        self.load_us, self.bound_us = np.inf, 0.0
-        self.allowed: NDArray[np.bool_] = np.ones(self.halves.paths, dtype=bool)
         if paths is not None:
             self._allow(paths)
 
     def solve_until(self, rounds: int, shallow_rounds: int, gap: float) -> None:
         """Price and solve until the gap is closed, no tree is new, or the rounds end; then look for shallow trees as good."""
+        self._begin()
         steady = self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
-        self._solve(1.0)
+        self._prices(1.0)
         self._generate(shallow_rounds, lambda: False, depth_weight=1.0, steady=steady)
-        self._solve(1.0)
-
-    def least_us(self, rounds: int, gap: float) -> float:
-        """The least load of the busiest link, as near as that many rounds of pricing or that gap to what is proved come."""
-        self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
-        return self.load_us
-
-    def reaches(self, paths: Collection[int], most_us: float, rounds: int) -> bool:
-        """Whether roots and trees over `paths` alone need no more than `most_us`, as far as so many rounds of pricing find out."""
-        self._allow(paths)
-        self._generate(rounds, lambda: self.load_us <= most_us or self.bound_us > most_us)
-        return self.load_us <= most_us
+        self._prices(1.0)
 
     def used(self) -> Floats:
         """By path, how many chunks the solution sends over it, as sums and as copies: what goes over a path and its images is
@@ -173,33 +162,10 @@ class JointMaster:
         both: Floats = chunks[: self.halves.paths] + chunks[self.halves.paths :]
         return both
 
-    def _allow(self, paths: Collection[int]) -> None:
-        """Use these paths alone, over which nothing is proved yet."""
-        self.allowed = np.zeros(self.halves.paths, dtype=bool)
-        self.allowed[list(paths)] = True
-        self.bound_us = 0.0
-
-    def _generate(
-        self,
-        rounds: int,
-        is_enough: Callable[[], bool],
-        *,
-        depth_weight: float = 0.0,
-        steady: Floats | None = None,
-    ) -> Floats | None:
-        """Price and solve until that is enough, no tree is new, or the rounds end; the running mean of prices, which goes on from
-        `steady`: it finds better trees and proves better bounds, as in the packing of one half.
-        """
-        if steady is None:
-            busy = self.halves.occupancy.max(axis=0)
-            self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / len(busy))
-        for _ in range(rounds):
-            prices = self._solve(depth_weight)
-            steady = prices if steady is None else 0.5 * steady + 0.5 * prices
-            added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
-            if not added or is_enough():
-                break
-        return steady
+    def _begin(self) -> None:
+        """Every root's cheapest trees where all links cost as much as they are busy."""
+        busy = self.halves.occupancy.max(axis=0)
+        self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / len(busy))
 
     def dealt(self) -> list[int]:
         """Whole chunks for every root, as near to the weights as whole numbers are."""
@@ -213,7 +179,7 @@ class JointMaster:
         dealt: list[int] = counts.tolist()
         return dealt
 
-    def _solve(self, depth_weight: float) -> Floats:
+    def _prices(self, depth_weight: float) -> Floats:
         """The least load over the known trees that may be used; returns the prices of links (sum 1)."""
         barred = np.tile(~self.allowed, 2)
         usable = np.array([not barred[list(tree)].any() for _, tree in self.trees])

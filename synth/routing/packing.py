@@ -10,6 +10,7 @@ Under symmetries only one commodity of each orbit is in the program, with links 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -207,12 +208,76 @@ class TreePacking:
         return Packing(commodities, master.columns(), master.least_load_us, master.bound_us, master.rounds)
 
 
-class Master:
+class ColumnGeneration(ABC):
+    """A master program over trees, to which pricing adds: the least load so far, and the bound proved, over the paths `allowed`."""
+
+    allowed: NDArray[np.bool_]
+
+    def __init__(self, num_paths: int) -> None:
+        self.allowed = np.ones(num_paths, dtype=bool)
+        self.load_us, self.bound_us = np.inf, 0.0
+        self.rounds = 0
+
+    def least_us(self, rounds: int, gap: float) -> float:
+        """The least load of the busiest link, as near as that many rounds of pricing or that gap to what is proved come."""
+        self._begin()
+        self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
+        return self.load_us
+
+    def reaches(self, paths: Collection[int], most_us: float, rounds: int) -> bool:
+        """Whether trees over `paths` alone need no more than `most_us`, as far as so many rounds of pricing find out; if so, `used`
+        says of such. Trees of earlier calls are used again.
+        """
+        self._allow(paths)
+        self._begin()
+        self._generate(rounds, lambda: self.load_us <= most_us or self.bound_us > most_us)
+        return self.load_us <= most_us
+
+    @abstractmethod
+    def used(self) -> Floats:
+        """By path, how many chunks the solution sends over it: of what is in the program, without images."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Add trees, so that the program has a solution."""
+
+    @abstractmethod
+    def _prices(self, depth_weight: float) -> Floats:
+        """Solve the program over the trees that may be used; the prices of links."""
+
+    @abstractmethod
+    def _price(self, prices: Floats, depth_weight: float) -> int:
+        """Add what is cheapest at these prices, and the bound that they prove; how many trees were new."""
+
+    def _allow(self, paths: Collection[int]) -> None:
+        """Use these paths alone, over which nothing is proved yet."""
+        self.allowed = np.zeros(len(self.allowed), dtype=bool)
+        self.allowed[list(paths)] = True
+        self.bound_us = 0.0
+
+    def _generate(
+        self, rounds: int, is_enough: Callable[[], bool], *, depth_weight: float = 0.0, steady: Floats | None = None
+    ) -> Floats | None:
+        """Solve and price until that is enough, no tree is new, or the rounds end; the running mean of prices, which goes on from
+        `steady`. Prices of the program jump about; their mean proves better bounds and finds better trees.
+        """
+        for _ in range(rounds):
+            self.rounds += 1
+            prices = self._prices(depth_weight)
+            steady = prices if steady is None else 0.5 * steady + 0.5 * prices
+            added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
+            if not added or is_enough():
+                break
+        return steady
+
+
+class Master(ColumnGeneration):
     """The master program: its columns so far, its prices, and the bound proved, over `paths` (None: all)."""
 
     def __init__(
         self, instance: Instance, commodities: tuple[Commodity, ...], paths: Collection[int] | None = None
     ) -> None:
+        super().__init__(len(instance.paths))
         self.network = Network.of(instance, paths)
         self.num_ranks = instance.num_ranks
         self.commodities = commodities
@@ -234,11 +299,7 @@ class Master:
         self.num_chunks = sum(sizes)
         self.seen: set[tuple[int, tuple[int, ...]]] = set()
         self.weights: Floats = np.zeros(0)
-        self.load_us = np.inf
         self.least_load_us = np.inf
-        self.bound_us = 0.0
-        self.rounds = 0
-        self.allowed: NDArray[np.bool_] = np.ones(len(instance.paths), dtype=bool)
         if paths is not None:
             self._allow(paths)
 
@@ -249,32 +310,9 @@ class Master:
         self._solve(1.0)
         self._keep_few()
 
-    def least_us(self, rounds: int, gap: float) -> float:
-        """The least load of the busiest link, as near as that many rounds of pricing or that gap to what is proved come."""
-        self._begin()
-        self._generate(rounds, lambda: self.load_us <= self.bound_us * (1 + gap))
-        return self.load_us
-
-    def reaches(self, paths: Collection[int], most_us: float, rounds: int) -> bool:
-        """Whether trees over `paths` alone need no more than `most_us`, as far as so many rounds of pricing find out; if so,
-        `weights` are of such. Trees of earlier calls are used again.
-        """
-        self._allow(paths)
-        self._begin()
-        self._generate(rounds, lambda: self.load_us <= most_us or self.bound_us > most_us)
-        return self.load_us <= most_us
-
-    def _generate(self, rounds: int, is_enough: Callable[[], bool], *, depth_weight: float = 0.0) -> None:
-        """Solve and price until that is enough, no tree is new, or the rounds end."""
-        steady: Floats | None = None
-        for _ in range(rounds):
-            self.rounds += 1
-            prices = self._solve(depth_weight, self._within())
-            # Prices of the program jump about; a running mean of them proves better bounds and finds better trees.
-            steady = prices if steady is None else 0.5 * steady + 0.5 * prices
-            added = self._price(steady, depth_weight) + self._price(prices, depth_weight)
-            if not added or is_enough():
-                break
+    def _prices(self, depth_weight: float) -> Floats:
+        """Solve over the trees that may be used; the price of every link orbit (sum 1)."""
+        return self._solve(depth_weight, self._within())
 
     def _within(self) -> Ints | None:
         """The trees over paths that may be used; None: all."""
@@ -289,12 +327,6 @@ class Master:
         for (_, tree), weight in zip(self.trees[: len(self.weights)], self.weights, strict=True):
             chunks[list(tree)] += weight
         return chunks
-
-    def _allow(self, paths: Collection[int]) -> None:
-        """Use these paths alone, over which nothing is proved yet."""
-        self.allowed = np.zeros(len(self.allowed), dtype=bool)
-        self.allowed[list(paths)] = True
-        self.bound_us = 0.0
 
     def _begin(self) -> None:
         """A tree for every commodity, so that the program has a solution."""
