@@ -93,6 +93,12 @@ class Instance:
         return tuple(demands)
 
     @cached_property
+    def unlike_paths(self) -> tuple[Path, ...]:
+        """Of the paths that cost the same the first: a large cluster has but a few kinds."""
+        kinds = {(path.alpha_us, path.occupancy, path.message_us_per_byte): path for path in reversed(self.paths)}
+        return tuple(kinds.values())
+
+    @cached_property
     def outgoing(self) -> tuple[tuple[Path, ...], ...]:
         """Paths that leave each rank, in order of index."""
         table: list[list[Path]] = [[] for _ in range(self.num_ranks)]

@@ -13,7 +13,7 @@ from synth.constants import Constants, ProtocolConstants
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.paths import Path, PathKind, find_paths, kind_of
-from synth.topology import DeviceKind, Topology
+from synth.topology import DeviceKind, Link, Topology
 
 #: Where microsoft/msccl chooses LL128 by itself (NCCL 2.12, ncclTopoTuneModel): all GPUs are of the one or all of the other.
 _LL128_ARCHS = frozenset({"sm_70", "sm_80"})
@@ -64,7 +64,19 @@ def keeps_lines(topology: Topology, paths: Sequence[Path] | None = None) -> bool
         used = find_paths(topology) if paths is None else paths
     except NoAnswerError:
         return False
-    return all(_keeps_lines(topology, path) for path in used)
+    sorts = {
+        sort: number for number, sort in enumerate(dict.fromkeys(_sort(topology, link) for link in topology.links))
+    }
+    sort_of = [sorts[_sort(topology, link)] for link in topology.links]
+    node = [gpu.node for gpu in topology.gpus]
+    # Paths are judged by what they cross: a large cluster has but a few kinds.
+    kinds = {(node[path.src] == node[path.dst], *[sort_of[link] for link in path.links]): path for path in used}
+    return all(_keeps_lines(topology, path) for path in kinds.values())
+
+
+def _sort(topology: Topology, link: Link) -> tuple[str, DeviceKind]:
+    """What counts of a link here: its word, and what it leads to."""
+    return link.kind, topology.by_id[link.dst].kind
 
 
 def _keeps_lines(topology: Topology, path: Path) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -68,9 +69,9 @@ def find_rings(topology: Topology, paths: Sequence[Path]) -> tuple[Ring, ...]:
     Empty where no cycle of paths visits every rank once with the ranks of a node in a row, or none was found in the bounded search.
     """
     best: list[Ring] = []
-    total = 0.0
+    total, ways = 0.0, _Ways.of(topology, paths)
     for speed in _speeds(paths):
-        search = _Search(topology, paths, speed)
+        search = _Search(topology, ways, speed)
         needed = total * (1 + _ROUNDING) / speed
         most = search.most(topology, needed)
         if most <= needed:
@@ -90,14 +91,37 @@ def _speeds(paths: Sequence[Path]) -> list[float]:
     ]
 
 
+class _Ways(NamedTuple):
+    """What the paths are like for rings of any speed: the node of every rank, by path the GB/s of its narrowest link, and, of one to
+    another node, the links of its own that it crosses.
+    """
+
+    paths: Sequence[Path]
+    node: list[int]
+    narrowest: list[float]
+    out: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, topology: Topology, paths: Sequence[Path]) -> _Ways:
+        node = [topology.node_of(rank) for rank in range(topology.num_ranks)]
+        begins = [topology.by_id[link.src].node for link in topology.links]
+        narrowest = [min(topology.links[link].GBps for link in path.links) for path in paths]
+        out = [
+            tuple([link for link in path.links if begins[link] == node[path.src]])
+            if node[path.src] != node[path.dst]
+            else ()
+            for path in paths
+        ]
+        return cls(paths, node, narrowest, out)
+
+
 class _Search:
     """Rings of `speed`: what every link has left, in whole rings, and how many steps may still be taken."""
 
-    def __init__(self, topology: Topology, paths: Sequence[Path], speed: float) -> None:
+    def __init__(self, topology: Topology, ways: _Ways, speed: float) -> None:
         self.speed = speed
         self.num_ranks = topology.num_ranks
-        self.paths = paths
-        self.node = [topology.node_of(rank) for rank in range(topology.num_ranks)]
+        self.paths, self.node = ways.paths, ways.node
         self.size: dict[int, int] = defaultdict(int)
         for node in self.node:
             self.size[node] += 1
@@ -105,24 +129,17 @@ class _Search:
         self.out: list[list[Path]] = [[] for _ in range(self.num_ranks)]
         self.into: list[list[Path]] = [[] for _ in range(self.num_ranks)]
         self.between: dict[tuple[int, int], list[Path]] = defaultdict(list)
-        for path in paths:
-            if self._fits(path):
+        for path, narrowest in zip(self.paths, ways.narrowest, strict=True):
+            if math.floor(narrowest / speed + _ROUNDING) >= 1:
                 self.out[path.src].append(path)
                 self.into[path.dst].append(path)
                 self.between[path.src, path.dst].append(path)
-        self.exits = [self._exits(topology, rank) for rank in range(self.num_ranks)]
+        self.exits = [self._exits(ways, rank) for rank in range(self.num_ranks)]
         self.steps = _STEPS_PER_SPEED
 
-    def _exits(self, topology: Topology, rank: int) -> list[tuple[int, ...]]:
+    def _exits(self, ways: _Ways, rank: int) -> list[tuple[int, ...]]:
         """The ways from a rank out of its node, each as the links of the node that it crosses."""
-        ways = set()
-        for path in self.out[rank]:
-            if self.node[path.dst] != self.node[rank]:
-                inside = (
-                    link for link in path.links if topology.by_id[topology.links[link].src].node == self.node[rank]
-                )
-                ways.add(tuple(inside))
-        return sorted(ways)
+        return sorted({ways.out[path.index] for path in self.out[rank] if self.node[path.dst] != self.node[rank]})
 
     def most(self, topology: Topology, needed: float) -> int:
         """No more rings fit: every one is a way from rank 0 to any other, and these share no more of a link than there is.

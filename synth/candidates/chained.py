@@ -55,7 +55,6 @@ def chained_candidates(
     tried = [Candidate("hierarchy-chain", count, buffer_bytes, view) for count in cuts]
     if boxes.count >= _MANY_BOXES:
         tried += [replace(each, strategy="hierarchy-two-trees") for each in tried[:2]]
-        # Where the way is long, small tiles are worth what their flags cost.
-        coarse = max((count for count in cuts if count <= 2 * ways), default=0) if large else 0
-        tried += [Candidate("hierarchy-chain", coarse, buffer_bytes, VIEW)] if coarse else []
+        # Where the way is long, small tiles are worth what their flags cost; they pass on as soon from coarse chunks.
+        tried += [Candidate("hierarchy-chain", ways, buffer_bytes, VIEW)] if large and ways in cuts else []
     return list(dict.fromkeys(tried))

@@ -60,7 +60,9 @@ def fits(instance: Instance, count: int, buffer_bytes: int) -> bool:
 def worth_cutting(instance: Instance, count: int, buffer_bytes: int) -> bool:
     """Whether a chunk's time on the slowest path is not small beside its latency there."""
     chunk_bytes = buffer_bytes / with_count(instance.collective, count).chunks
-    busy_us, alpha_us = max((path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.paths)
+    busy_us, alpha_us = max(
+        (path.latency_us(chunk_bytes) - path.alpha_us, path.alpha_us) for path in instance.unlike_paths
+    )
     return busy_us >= _FINEST_SHARE * alpha_us
 
 

@@ -25,7 +25,7 @@ _MOST_TRANSFERS = 33_000
 #: The same by time for sums, and for boxes in which GPUs share NICs: simulating them takes long, and they gain least by finer cuts.
 _MOST_SIMULATED_TRANSFERS = 16_500
 #: Chunks up to which a runtime is likely to hold a program.
-_MOST_CHUNKS = 1_024
+MOST_TURNED_CHUNKS = 1_024
 #: Ranks of boxes with NICs enough up to which trees are packed over all paths: beyond, that takes most of the time for nothing.
 _MOST_PACKED_RANKS = 16
 #: Around rings, whose ways are the longest, more chunks gain still, and a rank has a message in and one out of each; a way has so
@@ -64,7 +64,7 @@ def turned_candidates(
         if over.by_time:
             return _of_medium(instance, strategy, counts, buffer_bytes, over)
     by_time, combining = over.by_time, instance.collective.combining
-    around = strategy == "auto" and over.rings and not (by_time and over.boxes and not (combining and over.nics))
+    around = strategy == "auto" and over.rings and may_go_around(instance, over)
     rings = _finest(RINGS, instance, counts, buffer_bytes, _MOST_TRANSFERS) if around else []
     joined = combining and are_all_joined(instance.num_ranks, instance.paths)
     if rings and by_time and (over.boxes or joined):
@@ -84,6 +84,11 @@ def turned_candidates(
             tried += [replace(trees, view=LARGE_VIEW)] if viewed else []
             tried += [trees] if not by_time or not (over.boxes or (rings and combining)) else []
     return [*tried, *rings]
+
+
+def may_go_around(instance: Instance, over: TurnedOver) -> bool:
+    """Whether rings, where there are any, are worth trying: over boxes by time those for sums alone, where there are NICs enough."""
+    return not (over.by_time and over.boxes) or (instance.collective.combining and over.nics)
 
 
 def _of_medium(
@@ -106,7 +111,7 @@ def _finest(
     strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int, most_transfers: int
 ) -> list[Candidate]:
     """The strategy in turns at its finest cut that is worth its transfers, so many at most; none where there is no such."""
-    most_chunks = MOST_CHUNKS_AROUND if strategy == RINGS else _MOST_CHUNKS
+    most_chunks = MOST_CHUNKS_AROUND if strategy == RINGS else MOST_TURNED_CHUNKS
     fitting = [
         count
         for count in counts

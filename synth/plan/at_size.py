@@ -8,7 +8,7 @@ from functools import cached_property
 
 from synth.candidates import Candidate
 from synth.candidates.apart import apart_candidates, apart_rounds
-from synth.candidates.candidate import CHAINED, JOINT, LARGE_VIEW
+from synth.candidates.candidate import CHAINED, JOINT, LARGE_VIEW, VIEW
 from synth.candidates.chained import chained_candidates
 from synth.candidates.cuts import worthwhile_counts
 from synth.candidates.hierarchy import hierarchy_candidates, packed_candidates
@@ -17,7 +17,7 @@ from synth.candidates.lean import lean_candidates
 from synth.candidates.pieces import pieced_sums
 from synth.candidates.scheduled import candidates, interpreted_candidates, largest_candidates
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES, PACED_BEYOND_BYTES
-from synth.candidates.turns import TurnedOver, turned_candidates
+from synth.candidates.turns import TurnedOver, may_go_around, turned_candidates
 from synth.collective import SHARED, CollectiveName
 from synth.instance import Instance
 from synth.ordering import JOINT_ROUNDS, Rounds
@@ -114,9 +114,10 @@ class AtSize:
         if not request.single_size and traits.boxes is not None and traits.has_nics:
             return []
         counts = self.asked.counts(low, _FINER_TURNS)
-        over = TurnedOver(
-            traits.boxes is not None, traits.has_nics, request.by_time, traits.has_rings, request.single_size
-        )
+        boxes, by_time, single = traits.boxes is not None, request.by_time, request.single_size
+        over = TurnedOver(boxes, traits.has_nics, by_time, single=single)
+        if may_go_around(instance, over):  # they take seconds to find on large clusters
+            over = over._replace(rings=traits.has_rings)
         return turned_candidates(instance, request.strategy, counts, size, over)
 
     def over_boxes(self, instance: Instance, counts: Sequence[int], size: int) -> list[Candidate]:
@@ -127,7 +128,11 @@ class AtSize:
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
         if boxed and self.asked.ends and self.request.collective is CollectiveName.ALLREDUCE:
             boxed += pieced_sums(instance, self.traits.counts(size, _FINER_PIECES), boxed)
-        return boxed or chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
+        if boxed:
+            return boxed
+        chained = chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)
+        any_protocol = size <= CONNECTION_BOUND_BYTES or self.traits.takes_ll128
+        return [each for each in chained if any_protocol or each.view != VIEW]
 
     def _are_alone(self, boxed: Sequence[Candidate]) -> bool:
         """Whether what is made for boxes leaves nothing else worth its time: where many ranks pass large buffers on, and for one

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from synth.baselines import BASELINES
 from synth.candidates import Candidate
-from synth.candidates.candidate import FEW_HOPS, JOINT, RING
+from synth.candidates.candidate import FEW_HOPS, JOINT, RING, VIEW
 from synth.candidates.finer import finer_sums
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import FINE, direct
@@ -82,9 +82,11 @@ class ByTime:
         waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
         if self._leads(apart):
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
-        # Where boxes have NICs enough, lists keep up with turns.
+        # Where boxes have NICs enough, lists keep up with turns; small tiles are the soonest through many boxes.
         beside = chained[:1] if self.traits.has_nics else []
-        return [[*turned, *beside], *waves] if turned else waves
+        tiled = [each for each in chained if each.view == VIEW]
+        first = [[*tiled, *beside], turned] if tiled else [[*turned, *beside]]
+        return [*first, *waves] if turned or tiled else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: of large buffers what keeps apart where ways meet; elsewhere what comes in rounds is

@@ -176,6 +176,11 @@ class Plan:
         return self._traits.has_nics
 
     @property
+    def takes_ll128(self) -> bool:
+        """Whether files may be in LL128: as asked for, or where that is chosen unasked and every way keeps what it builds on."""
+        return self._traits.takes_ll128
+
+    @property
     def is_crowded(self) -> bool:
         """Whether ways meet in links, as in PCIe, and over boxes at shared NICs."""
         return self._traits.is_crowded

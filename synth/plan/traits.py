@@ -19,6 +19,7 @@ from synth.errors import NoAnswerError
 from synth.instance import Instance, Symmetry
 from synth.paths import Path, meeting
 from synth.plan.asked import Asked
+from synth.protocols import ll128_is_safe
 from synth.reductions.boxes import nodes_of
 from synth.reductions.fold import fold
 from synth.request import Request
@@ -82,6 +83,13 @@ class Traits:
         topology = self.request.topology
         nics = sum(device.kind is DeviceKind.NIC for device in topology.devices)
         return topology.num_ranks <= nics * _FEW_ON_A_NIC
+
+    @cached_property
+    def takes_ll128(self) -> bool:
+        """Whether files may be in LL128: as asked for, or where that is chosen unasked and every way keeps what it builds on."""
+        if self.request.protocol is not None:
+            return self.request.protocol == "LL128"
+        return ll128_is_safe(self.request.topology, self.asked.paths)
 
     @property
     def is_whole(self) -> bool:

@@ -17,7 +17,6 @@ from synth.chunks import divides
 from synth.ir import Message
 from synth.lowering import MAX_CHANNELS, LoweringOptions, stream_width, threadblocks_needed
 from synth.plan import Plan
-from synth.protocols import ll128_is_safe
 from synth.search.clock import Clock
 from synth.solve import Solution
 from synth.timing import messages_of
@@ -144,7 +143,7 @@ class Scoring:
         if self.plan.request.protocol is not None:
             return (self.plan.request.protocol,)
         protocols = ["LL"] if anchor_bytes <= _LARGEST_LL_BYTES else []
-        if ll128_is_safe(self.plan.request.topology, self.plan.paths):
+        if self.plan.takes_ll128:
             protocols.append("LL128")
         protocols.append("Simple")
         if candidate.in_turns:

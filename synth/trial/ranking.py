@@ -107,7 +107,8 @@ class Ranking:
     def openers(self, ranked: Ranked, size: int) -> list[Contender]:
         """What is simulated first at a size: the most promising; where one size alone is asked for the next one, beside it, and what
         comes in rounds and in turns, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their
-        estimates are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds.
+        estimates are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds; what goes
+        through boxes in small tiles, too, which are soonest through on few chunks.
         """
         if not (self.evidence.request.single_size and self.evidence.request.by_time):
             return ranked.all[:1]
@@ -121,9 +122,13 @@ class Ranking:
         behind = self._fell_behind(size)
         kinds = self._first_of_kinds(ranked.all, size)
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
-        if not self.evidence.plan.collective(1).combining or self.evidence.request.instances is not None:
+        if self.evidence.request.instances is not None:
             return leaders
-        return [self.shapes.wider(leader, size) or leader for leader in leaders]
+        combining = self.evidence.plan.collective(1).combining
+        return [
+            ((combining or self.shapes.chains_tiles(leader, size)) and self.shapes.wider(leader, size)) or leader
+            for leader in leaders
+        ]
 
     def _first_of_patterns(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
         """Over equal boxes, of what is routed for one of them, the most promising along every pattern of boxes, unless it is far
@@ -175,6 +180,8 @@ class Ranking:
             return False
         if size < FILLING_BYTES or entry.protocol != "LL128" or entry.candidate.in_rounds:
             return False
+        if self.shapes.chains_tiles(contender, size):
+            return self.evidence.link_us(contender, size) >= best_us
         return self.evidence.estimates(contender).get(size, 0.0) * _LEAST_OF_LL128 > best_us
 
     def _is_wide(self, contender: Contender, size: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from synth.candidates.candidate import JOINT, LARGE_VIEW, RINGS, Candidate
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS
-from synth.candidates.turns import MOST_CHUNKS_AROUND
+from synth.candidates.turns import MOST_CHUNKS_AROUND, MOST_TURNED_CHUNKS
 from synth.collective import ROOTED
 from synth.constants import Constants
 from synth.trial.contender import Contender
@@ -29,6 +29,8 @@ _FILLING_GAIN = 1.1
 _SHAPES = ((4, 1), (0, 2))
 #: The same where bandwidth alone counts: as many channels as that needs are there already.
 _LARGE_SHAPES = ((0, 2),)
+#: Small tiles through boxes come so at once; of more ranks than this on twice as many threadblocks, simulated in half the time.
+_RANKS_TILED_TWICE, _TILED_WIDER = 128, 4
 #: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, so other shapes may gain much where
 #: instances are few.
 _LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
@@ -114,6 +116,10 @@ class Shapes:
         thorough = self.evidence.request.thorough
         if not self.evidence.is_simulated(leader) or _is_full(entry.candidate):
             return
+        if self.chains_tiles(leader, size):
+            if leader.instances == _TILED_WIDER:
+                yield from self._shaped(leader, _LARGE_SHAPES, size)
+            return
         launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
         tile_by_tile = entry.candidate.chained
         if (
@@ -122,7 +128,8 @@ class Shapes:
         ):
             return
         # Rounds are made for the channels that bandwidth needs: with more, threadblocks fall out of step.
-        large = entry.candidate.in_rounds or (size > CONNECTION_BOUND_BYTES and not tile_by_tile)
+        paced = entry.candidate.in_rounds or entry.candidate.in_turns
+        large = paced or (size > CONNECTION_BOUND_BYTES and not tile_by_tile)
         usual = _LL_SHAPES if entry.is_low else _LARGE_SHAPES if large else _SHAPES
         more = _MORE_SHAPES if thorough else _WIDE_SHAPES if self._is_narrow(leader) else ()
         # A leader that has more instances already may be better without them, but for LL, of which both are estimated.
@@ -132,6 +139,8 @@ class Shapes:
     def wider(self, leader: Contender, size: int) -> Contender | None:
         """The contender with more threadblocks, if it can have them, and is small enough to be read and simulated then."""
         ((channels, instances),) = _LARGE_SHAPES
+        if self.chains_tiles(leader, size) and self.evidence.request.topology.num_ranks > _RANKS_TILED_TWICE:
+            instances = _TILED_WIDER
         divided = self.evidence.divides(self.evidence.entry(leader), instances, size)
         candidate = self.evidence.entry(leader).candidate
         if _is_full(candidate):
@@ -246,6 +255,11 @@ class Shapes:
             if promising or contender == tiled:
                 yield from self._times_over(contender, (entry.copies,), size)
         yield from self._fewer_rivals(size, (1,), self._near_alone(size))
+
+    def chains_tiles(self, contender: Contender, size: int) -> bool:
+        """Whether a contender takes a large buffer through many boxes in the small tiles of LL128."""
+        entry = self.evidence.entry(contender)
+        return size > CONNECTION_BOUND_BYTES and entry.candidate.chained and entry.protocol == "LL128"
 
     def passes_tiles_on(self, contender: Contender, size: int) -> bool:
         """Whether LL128, whose ranks pass on a tile while the next one comes, keeps a candidate's busiest link for less time than
@@ -369,8 +383,9 @@ class Shapes:
 
 
 def _is_full(candidate: Candidate) -> bool:
-    """Whether a candidate has as many messages as a program holds: what comes in turns, but large buffers around rings of so many
-    ranks that they are cut coarser, whose parts follow each other as more chunks would.
+    """Whether a candidate has as many messages as a program holds: what comes in turns, but large buffers around rings, or through
+    boxes, of so many ranks that they are cut coarser, whose parts follow each other as more chunks would.
     """
-    coarse = candidate.strategy == RINGS and 2 * candidate.count <= MOST_CHUNKS_AROUND
+    most = MOST_CHUNKS_AROUND if candidate.strategy == RINGS else MOST_TURNED_CHUNKS if candidate.chained else 0
+    coarse = 2 * candidate.count <= most
     return candidate.in_turns and not (coarse and candidate.anchor_bytes > CONNECTION_BOUND_BYTES)

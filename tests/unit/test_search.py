@@ -17,6 +17,7 @@ from synth.errors import InputError
 from synth.inputs.load import load_topology
 from synth.paths import find_paths
 from synth.plan import Plan
+from synth.plan.traits import Traits
 from synth.protocols import under_protocol
 from synth.request import Progress, Request
 from synth.routing.apart import PathsApart
@@ -519,6 +520,32 @@ def test_a_range_that_is_compared_by_schedule_has_one_wave() -> None:
     plan = Plan(job, find_paths(job.topology))
     assert not plan.opens_interpreted
     assert len(plan.waves) == 1
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_small_tiles_go_first_through_many_boxes_where_a_runtime_takes_them(name: str) -> None:
+    def tiled(machine: str, **fields: str) -> list[bool]:
+        """By wave whether it has small tiles."""
+        boxes = replicate(load_topology(machine), 8)
+        plan = Plan(request(boxes, name, GB, root=0, **fields), find_paths(boxes))
+        return [any(each.chained and each.view == "LL128" for each in wave) for wave in plan.waves]
+
+    first, *later = tiled("dgx-a100")
+    assert first
+    assert not any(later)
+    assert not any(tiled("dgx-a100", protocol="Simple"))
+    assert not any(tiled("dgx-h100"))
+    assert any(tiled("dgx-h100", protocol="LL128"))
+
+
+def test_rings_are_not_looked_for_where_they_would_not_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes = replicate(load_topology("dgx-a100"), 2)
+    looked: list[int] = []
+    monkeypatch.setattr(Traits, "has_rings", property(lambda traits: bool(looked.append(1))))
+    _planned(boxes, "broadcast", GB)
+    assert not looked
+    _planned(boxes, "reduce", GB)
+    assert looked
 
 
 @pytest.mark.parametrize("machine", ["pcie8-1nic", "azure-nc96v4"])

@@ -28,8 +28,8 @@ from synth.search import Ledger, Scored, Search
 from synth.simulate import Simulator
 from synth.solve import Solution
 from synth.topology import Topology, replicate
-from synth.trial import Contender, Trial
-from synth.trial.ranking import Ranking
+from synth.trial import Contender, Trial, shapes
+from synth.trial.ranking import Ranked, Ranking
 from tests.graphs import dgx1, full, mesh, ring, star, two_boxes
 from tests.jobs import request
 
@@ -1073,3 +1073,36 @@ def test_what_comes_in_turns_around_rings_is_parted_where_it_is_cut_coarser(
     monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
     leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
     assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
+
+
+@pytest.mark.parametrize(("count", "parted"), [(512, True), (1024, False)])
+def test_what_comes_in_turns_through_boxes_is_parted_where_it_is_cut_coarser(
+    rings_over_boxes: Trial, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = rings_over_boxes
+    turned = Candidate("hierarchy-chain", count, GB, in_turns=True)
+    monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
+    leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
+    assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
+
+
+@pytest.mark.parametrize(("behind", "opened"), [(0.99, False), (1.01, True)])
+def test_small_tiles_through_boxes_open_on_more_threadblocks_unless_their_links_alone_take_longer(
+    rings_over_boxes: Trial, behind: float, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimates have every box wait for whole chunks, and say nothing of them."""
+    trial = rings_over_boxes
+    chain = Candidate("hierarchy-chain", 32, GB, "LL128")
+    monkeypatch.setattr(trial, "scored", [replace(each, candidate=chain) for each in trial.scored])
+    (tiled, *_) = (each for each in trial.contenders if trial.entry(each).protocol == "LL128")
+    assert trial.shapes.chains_tiles(tiled, GB)
+    assert not trial.shapes.chains_tiles(tiled, MB)
+    other = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
+    assert not trial.shapes.chains_tiles(other, GB)
+    monkeypatch.setattr(trial, "_times", {other: {GB: trial.link_us(tiled, GB) * behind}})
+    assert trial.estimates(tiled)[GB] * 0.9 > trial.link_us(tiled, GB)
+    assert trial.ranking.fell_short(tiled, GB) is not opened
+    first = trial.ranking.openers(Ranked([tiled], 1), GB)
+    assert first == ([replace(tiled, instances=2)] if opened else [])
+    monkeypatch.setattr(shapes, "_RANKS_TILED_TWICE", 1)
+    assert trial.shapes.wider(tiled, GB) == replace(tiled, instances=4)
