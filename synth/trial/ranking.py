@@ -107,8 +107,7 @@ class Ranking:
     def openers(self, ranked: Ranked, size: int) -> list[Contender]:
         """What is simulated first at a size: the most promising; where one size alone is asked for the next one, beside it, and what
         comes in rounds and in turns, as it takes less than it says, and of large buffers the first of every kind (`_kind`), as their
-        estimates are not equally right, and sums with more threadblocks: they are held up by what a threadblock adds; what goes
-        through boxes in small tiles, too, which are soonest through on few chunks.
+        estimates are not equally right, some on more threadblocks (`_opens_wide`).
         """
         if not (self.evidence.request.single_size and self.evidence.request.by_time):
             return ranked.all[:1]
@@ -124,11 +123,16 @@ class Ranking:
         leaders = [leader for kind, leader in kinds.items() if kind not in behind and self._is_hopeful(leader, size)]
         if self.evidence.request.instances is not None:
             return leaders
-        combining = self.evidence.plan.collective(1).combining
-        return [
-            ((combining or self.shapes.chains_tiles(leader, size)) and self.shapes.wider(leader, size)) or leader
-            for leader in leaders
-        ]
+        return [(self._opens_wide(leader, size) and self.shapes.wider(leader, size)) or leader for leader in leaders]
+
+    def _opens_wide(self, leader: Contender, size: int) -> bool:
+        """Whether a large buffer is on more threadblocks from the start: sums are held up by what a threadblock adds, and boxes that
+        pass it on by the first of its chunks, which several have in parts, and by few chunks in small tiles.
+        """
+        if self.evidence.plan.collective(1).combining or self.shapes.chains_tiles(leader, size):
+            return True
+        candidate = self.evidence.entry(leader).candidate
+        return candidate.chained and candidate.in_turns
 
     def _first_of_patterns(self, ranked: Sequence[Contender], size: int) -> list[Contender]:
         """Over equal boxes, of what is routed for one of them, the most promising along every pattern of boxes, unless it is far

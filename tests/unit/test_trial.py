@@ -1029,9 +1029,9 @@ def test_a_trial_has_answers_once_all_sizes_have_a_program() -> None:
 
 
 @pytest.fixture(scope="module")
-def rings_over_boxes() -> Trial:
-    """What rings of one large sum over two DGX A100 come to, before anything is simulated."""
-    search = search_of(replicate(load_topology("dgx-a100"), 2), "reduce", GB, GB)
+def rings_over_boxes(request: pytest.FixtureRequest) -> Trial:
+    """What rings of one large sum over two DGX A100, or of another collective, come to, before anything is simulated."""
+    search = search_of(replicate(load_topology("dgx-a100"), 2), getattr(request, "param", "reduce"), GB, GB)
     trial = Trial(search.plan, Ledger(), lambda _: None)
     trial.scored = scored_of_some(search, lambda each: each.strategy == "ring")
     trial.contenders = [Contender(position) for position in range(len(trial.scored))]
@@ -1075,6 +1075,7 @@ def test_what_comes_in_turns_around_rings_is_parted_where_it_is_cut_coarser(
     assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
 
 
+@pytest.mark.parametrize("rings_over_boxes", ["broadcast", "reduce"], indirect=True)
 @pytest.mark.parametrize(("count", "parted"), [(512, True), (1024, False)])
 def test_what_comes_in_turns_through_boxes_is_parted_where_it_is_cut_coarser(
     rings_over_boxes: Trial, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
@@ -1084,8 +1085,10 @@ def test_what_comes_in_turns_through_boxes_is_parted_where_it_is_cut_coarser(
     monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
     leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
     assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
+    assert trial.ranking.openers(Ranked([leader], 1), GB) == [trial.shapes.wider(leader, GB) or leader]
 
 
+@pytest.mark.parametrize("rings_over_boxes", ["broadcast", "reduce"], indirect=True)
 @pytest.mark.parametrize(("behind", "opened"), [(0.99, False), (1.01, True)])
 def test_small_tiles_through_boxes_open_on_more_threadblocks_unless_their_links_alone_take_longer(
     rings_over_boxes: Trial, behind: float, opened: bool, monkeypatch: pytest.MonkeyPatch
