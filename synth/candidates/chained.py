@@ -17,8 +17,8 @@ _MAX_SUMMED_TRANSFERS = 20_000
 #: Chunks from one rank to all over equal boxes are routed so many for each place of a box, whose parts follow each other; with
 #: fewer, gates carry uneven loads.
 WAYS_OF_A_PLACE = 4
-#: Boxes from which on a ring of them is long beside trees, and beside what small tiles cost; for sums, which wait for more, fewer.
-_MANY_BOXES, _SEVERAL_BOXES = 8, 3
+#: Boxes from which on a ring of them is long beside trees, and beside what small tiles cost.
+_MANY_BOXES = 8
 
 
 def chained_candidates(
@@ -55,7 +55,6 @@ def chained_candidates(
     tried = [Candidate("hierarchy-chain", count, buffer_bytes, view) for count in cuts]
     if boxes.count >= _MANY_BOXES:
         tried += [replace(each, strategy="hierarchy-two-trees") for each in tried[:2]]
-    if boxes.count >= (_SEVERAL_BOXES if instance.collective.combining else _MANY_BOXES) and large and ways in cuts:
         # Small tiles pass on as soon from coarse chunks.
-        tried.append(Candidate("hierarchy-chain", ways, buffer_bytes, VIEW))
+        tried += [Candidate("hierarchy-chain", ways, buffer_bytes, VIEW)] if large and ways in cuts else []
     return list(dict.fromkeys(tried))

@@ -19,6 +19,7 @@ from synth.errors import NoAnswerError
 from synth.instance import Demand, Instance
 from synth.paths import Path, strongly_connected
 from synth.routing.packing import Commodity, Network
+from synth.topology import DeviceKind
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +35,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class Box:
-    """The first box: its own network with places as ranks, path k of which is path `inside[k]` of the instance; and its gates.
+    """The first box: its own network with places as ranks, path k of which is path `inside[k]` of the instance; and its gates,
+    through one door each where that can be.
 
     `gate_loads[g]` is what one chunk over gate g occupies each link, in us. `entering` is the network of a box that others send to:
     its paths are those inside, then a path for every gate, from place `size`, which stands for all other boxes.
@@ -55,7 +57,7 @@ class Box:
         own = [
             replace(path, index=index, src=place[path.src], dst=place[path.dst]) for index, path in enumerate(inside)
         ]
-        gates = gates_of(instance, boxes, strides)
+        gates = _through_one_door(instance, boxes, gates_of(instance, boxes, strides))
         crossing = [
             replace(instance.paths[gate.paths[strides[0]]], index=len(own) + number, src=boxes.size, dst=gate.dst)
             for number, gate in enumerate(gates)
@@ -124,6 +126,27 @@ def gates_of(instance: Instance, boxes: Boxes, strides: Sequence[int]) -> tuple[
     if not gates:
         raise NoAnswerError(f"{instance.topology.name}: no path leads to the same place of every box")
     return gates
+
+
+def _through_one_door(instance: Instance, boxes: Boxes, gates: Sequence[Gate]) -> tuple[Gate, ...]:
+    """The gates without those for which there are ones through one door: these leave a box over the NIC over which they enter the
+    next one. A GPU that copies over one NIC and adds up over another, the other way, shares both with its neighbours, and waits for
+    each of them.
+    """
+    links, one_link = instance.topology.links, boxes.links.min(axis=0).tolist()
+    nics = {device.id for device in instance.topology.devices if device.kind is DeviceKind.NIC}
+    doors: dict[tuple[int, int], dict[int, tuple[str, str]]] = defaultdict(dict)
+    for number, gate in enumerate(gates):
+        # What it crosses of the other box is seen as what that is in the first one.
+        crossed = [links[one_link[link]] for link in instance.paths[min(gate.paths.values())].links]
+        out = next((link.dst for link in crossed if link.dst in nics), "")
+        into = next((link.src for link in reversed(crossed) if link.src in nics), "")
+        doors[gate.src, gate.dst][number] = out, into
+    kept: list[int] = []
+    for found in doors.values():
+        same = {out for out, into in found.values() if out == into}
+        kept += [number for number, (out, into) in found.items() if out == into or not {out, into} <= same]
+    return tuple(gates[number] for number in sorted(kept))
 
 
 def paths_inside(instance: Instance, boxes: Boxes) -> list[Path]:

@@ -209,13 +209,14 @@ def test_rounds_end_the_search_where_a_list_would_not_be_taken_for_them() -> Non
         ("mi250", 1, "reduce-scatter", 0.97),
         ("mi250", 2, "allgather", 0.95),
         ("dgx-a100", 4, "reduce-scatter", 0.955),
+        ("dgx-a100", 4, "allreduce", 0.95),
         ("dgx-a100", 8, "allgather", 0.98),
     ],
 )
 def test_large_shares_in_pieces_are_near_the_limit_as_an_interpreter_runs_them(
     name: str, nodes: int, collective: str, share: float
 ) -> None:
-    """In messages of one length they are at 0.951, 0.882, 0.933 and 0.959."""
+    """In messages of one length they are at 0.951, 0.882, 0.933, 0.928 and 0.959."""
     topology = replicate(load_topology(name), nodes)
     row = answered(topology, collective, GB, objective="time", time_limit_s=120.0)
     assert row.time_us * share <= row.bound_us

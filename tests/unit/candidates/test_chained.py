@@ -43,13 +43,6 @@ def test_what_goes_through_boxes_is_cut_into_whole_ways(name: str, count: int) -
     assert hierarchy_candidates(instance, "auto", counts, GB, by_time=True) == []
 
 
-@pytest.mark.parametrize(("name", "views"), [("broadcast", {"Simple"}), ("reduce", {"Simple", "LL128"})])
-def test_small_tiles_are_for_sums_through_fewer_boxes(name: str, views: set[str]) -> None:
-    instance, counts = instance_of(star(32), name, root=0), tuple(1 << k for k in range(12))
-    tried = chained_candidates(instance, boxes_of(8, 4), "auto", counts, GB, by_time=True)
-    assert {each.view for each in tried} == views
-
-
 @pytest.mark.parametrize("name", ["gather", "scatter"])
 def test_what_one_rank_sends_or_gets_fans_out_where_a_flow_takes_long(name: str) -> None:
     few, many = instance_of(star(128), name, root=0), instance_of(star(136), name, root=0)

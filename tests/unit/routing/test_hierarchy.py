@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
@@ -11,9 +11,12 @@ from synth.build import Builder
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.hierarchical import hierarchical
+from synth.inputs.load import load_topology
 from synth.instance import Instance
 from synth.ir import Routing
+from synth.paths import Path
 from synth.reductions.fold import Fold
+from synth.routing.box import Box
 from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import TO_ALL
 from synth.solve import Stages
@@ -195,3 +198,40 @@ def test_a_count_that_boxes_cannot_share_is_refused() -> None:
     assert found is not None
     with pytest.raises(NoAnswerError, match="cannot be rotated"):
         hierarchical(*found, Stages())
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_gates_leave_and_enter_over_one_nic_where_that_can_be(lost: int) -> None:
+    """Two GPUs of a DGX A100 share a switch with two NICs: four ways lead to their like, two of them over one NIC alike."""
+    _, answer = boxed(replicate(load_topology("dgx-a100"), 3), "allgather", 1, GB)
+    instance, boxes = answer.instance, answer.boxes
+    links, devices = instance.topology.links, instance.topology.by_id
+
+    def nics(path: Path) -> list[str]:
+        """Those of the first box, which folded links join."""
+        ends = [end for link in path.links for end in (links[link].dst, links[link].src)]
+        return [end for end in ends if devices[end].kind is DeviceKind.NIC]
+
+    alike = [path for path in instance.paths if boxes.box_of[path.dst] == 1 and len({*nics(path)}) == 1]
+    gone = {path.links for path in alike[:lost]}
+    kept = [path for path in instance.paths if path.links not in gone]
+    fewer = replace(instance, paths=tuple(replace(path, index=index) for index, path in enumerate(kept)))
+    gates = Box.of(fewer, boxes, (1,)).gates
+    mixed = [gate for gate in gates if len({*nics(fewer.paths[gate.paths[1]])}) > 1]
+    # What would leave over the one that is lost enters over the other.
+    assert len(gates) == 16 + lost
+    assert len(mixed) == 2 * lost
+    assert {(gate.src, gate.dst) for gate in mixed} == {(path.src, path.dst - 8) for path in alike[:lost]}
+
+
+def test_a_gpu_copies_and_adds_up_over_one_nic() -> None:
+    _, answer = boxed(replicate(load_topology("dgx-a100"), 4), "allreduce", 4, GB)
+    routing, _ = HierarchyRouting()(answer.instance, answer.boxes)
+    topology, box = answer.instance.topology, answer.boxes.box_of
+    over: defaultdict[int, set[str]] = defaultdict(set)
+    for path in {answer.instance.paths[transfer.path] for transfer in routing.transfers}:
+        ends = {end for link in path.links for end in (topology.links[link].dst, topology.links[link].src)}
+        if box[path.src] != box[path.dst]:
+            over[answer.boxes.place_of[path.src]] |= {end for end in ends if topology.by_id[end].kind is DeviceKind.NIC}
+    assert [len(nics) for nics in over.values()] == [1] * 8
+    assert len(set.union(*over.values())) == 8
