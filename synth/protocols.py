@@ -64,10 +64,8 @@ def keeps_lines(topology: Topology, paths: Sequence[Path] | None = None) -> bool
         used = find_paths(topology) if paths is None else paths
     except NoAnswerError:
         return False
-    sorts = {
-        sort: number for number, sort in enumerate(dict.fromkeys(_sort(topology, link) for link in topology.links))
-    }
-    sort_of = [sorts[_sort(topology, link)] for link in topology.links]
+    numbers: dict[tuple[str, DeviceKind], int] = {}
+    sort_of = [numbers.setdefault(_sort(topology, link), len(numbers)) for link in topology.links]
     node = [gpu.node for gpu in topology.gpus]
     # Paths are judged by what they cross: a large cluster has but a few kinds.
     kinds = {(node[path.src] == node[path.dst], *[sort_of[link] for link in path.links]): path for path in used}

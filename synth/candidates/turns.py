@@ -25,12 +25,12 @@ _MOST_TRANSFERS = 33_000
 #: The same by time for sums, and for boxes in which GPUs share NICs: simulating them takes long, and they gain least by finer cuts.
 _MOST_SIMULATED_TRANSFERS = 16_500
 #: Chunks up to which a runtime is likely to hold a program.
-MOST_TURNED_CHUNKS = 1_024
+_MOST_CHUNKS = 1_024
 #: Ranks of boxes with NICs enough up to which trees are packed over all paths: beyond, that takes most of the time for nothing.
 _MOST_PACKED_RANKS = 16
 #: Around rings, whose ways are the longest, more chunks gain still, and a rank has a message in and one out of each; a way has so
 #: many messages at most.
-MOST_CHUNKS_AROUND = 2_048
+_MOST_CHUNKS_AROUND = 2_048
 MOST_AROUND = 1_024
 
 
@@ -86,6 +86,11 @@ def turned_candidates(
     return [*tried, *rings]
 
 
+def most_chunks(strategy: str) -> int:
+    """The most chunks that a strategy is cut into in turns."""
+    return _MOST_CHUNKS_AROUND if strategy == RINGS else _MOST_CHUNKS
+
+
 def may_go_around(instance: Instance, over: TurnedOver) -> bool:
     """Whether rings, where there are any, are worth trying: over boxes by time those for sums alone, where there are NICs enough."""
     return not (over.by_time and over.boxes) or (instance.collective.combining and over.nics)
@@ -111,11 +116,10 @@ def _finest(
     strategy: str, instance: Instance, counts: Sequence[int], buffer_bytes: int, most_transfers: int
 ) -> list[Candidate]:
     """The strategy in turns at its finest cut that is worth its transfers, so many at most; none where there is no such."""
-    most_chunks = MOST_CHUNKS_AROUND if strategy == RINGS else MOST_TURNED_CHUNKS
     fitting = [
         count
         for count in counts
-        if count <= most_chunks
+        if count <= most_chunks(strategy)
         and worth_cutting(instance, count, buffer_bytes)
         and transfers_of(with_count(instance.collective, count)) <= most_transfers
     ]

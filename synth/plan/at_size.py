@@ -116,7 +116,7 @@ class AtSize:
         counts = self.asked.counts(low, _FINER_TURNS)
         boxes, by_time, single = traits.boxes is not None, request.by_time, request.single_size
         over = TurnedOver(boxes, traits.has_nics, by_time, single=single)
-        if may_go_around(instance, over):  # they take seconds to find on large clusters
+        if may_go_around(instance, over):  # rings take seconds to find on large clusters
             over = over._replace(rings=traits.has_rings)
         return turned_candidates(instance, request.strategy, counts, size, over)
 

@@ -82,11 +82,12 @@ class ByTime:
         waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
         if self._leads(apart):
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
-        # Where boxes have NICs enough, lists keep up with turns; small tiles are the soonest through many boxes.
+        # Where boxes have NICs enough, lists keep up with turns.
         beside = chained[:1] if self.traits.has_nics else []
-        tiled = [each for each in chained if each.view == VIEW]
-        first = [[*tiled, *beside], turned] if tiled else [[*turned, *beside]]
-        return [*first, *waves] if turned or tiled else waves
+        if tiled := [each for each in chained if each.view == VIEW]:
+            # Small tiles are the soonest through many boxes.
+            return [[*tiled, *beside], turned, *waves]
+        return [[*turned, *beside], *waves] if turned else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves over equal boxes: of large buffers what keeps apart where ways meet; elsewhere what comes in rounds is

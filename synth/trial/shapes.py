@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from synth.candidates.candidate import JOINT, LARGE_VIEW, RINGS, Candidate
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS
-from synth.candidates.turns import MOST_CHUNKS_AROUND, MOST_TURNED_CHUNKS
+from synth.candidates.turns import most_chunks
 from synth.collective import ROOTED
 from synth.constants import Constants
 from synth.trial.contender import Contender
@@ -29,14 +29,15 @@ _FILLING_GAIN = 1.1
 _SHAPES = ((4, 1), (0, 2))
 #: The same where bandwidth alone counts: as many channels as that needs are there already.
 _LARGE_SHAPES = ((0, 2),)
-#: Small tiles through boxes come so at once; of more ranks than this on twice as many threadblocks, simulated in half the time.
-_RANKS_TILED_TWICE, _TILED_WIDER = 128, 4
 #: The same for LL, whose threadblocks move a tenth of the others': it takes many to fill a link, so other shapes may gain much where
 #: instances are few.
 _LL_SHAPES = ((0, 4), (0, 8), (4, 2), (0, 3), (0, 6), (0, 9))
 _GAIN_OF_FEW_LL = 2.5
 _GAIN_LL = 1.25
 _MANY_INSTANCES = 4
+#: Small tiles through boxes come on twice their threadblocks at once; of more ranks than this on so many times these, simulated in
+#: half the time, and on twice only if there is time left.
+_RANKS_TILED_TWICE, _TILED_WIDER = 128, 4
 #: Where the best of LL takes no longer than this, times the best, another protocol overtakes it about there.
 _OVERTAKEN = 1.5
 #: And these where time is no matter.
@@ -127,7 +128,7 @@ class Shapes:
             and self.evidence.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED
         ):
             return
-        # Rounds are made for the channels that bandwidth needs: with more, threadblocks fall out of step.
+        # Rounds and turns are for the channels that bandwidth needs: with more, threadblocks fall out of step.
         paced = entry.candidate.in_rounds or entry.candidate.in_turns
         large = paced or (size > CONNECTION_BOUND_BYTES and not tile_by_tile)
         usual = _LL_SHAPES if entry.is_low else _LARGE_SHAPES if large else _SHAPES
@@ -386,6 +387,6 @@ def _is_full(candidate: Candidate) -> bool:
     """Whether a candidate has as many messages as a program holds: what comes in turns, but large buffers around rings, or through
     boxes, of so many ranks that they are cut coarser, whose parts follow each other as more chunks would.
     """
-    most = MOST_CHUNKS_AROUND if candidate.strategy == RINGS else MOST_TURNED_CHUNKS if candidate.chained else 0
-    coarse = 2 * candidate.count <= most
+    in_a_row = candidate.strategy == RINGS or candidate.chained
+    coarse = in_a_row and 2 * candidate.count <= most_chunks(candidate.strategy)
     return candidate.in_turns and not (coarse and candidate.anchor_bytes > CONNECTION_BOUND_BYTES)

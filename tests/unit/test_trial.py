@@ -1064,24 +1064,23 @@ def test_a_link_is_busy_for_what_a_protocol_puts_on_the_wire(rings_over_boxes: T
     assert by_protocol["LL128"] == pytest.approx(by_protocol["Simple"] * 16 / 15)
 
 
-@pytest.mark.parametrize(("count", "parted"), [(1024, True), (2048, False)])
-def test_what_comes_in_turns_around_rings_is_parted_where_it_is_cut_coarser(
-    rings_over_boxes: Trial, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("rings_over_boxes", "strategy", "count", "parted"),
+    [
+        ("reduce", RINGS, 1024, True),
+        ("reduce", RINGS, 2048, False),
+        ("reduce", "hierarchy-chain", 512, True),
+        ("reduce", "hierarchy-chain", 1024, False),
+        ("broadcast", "hierarchy-chain", 512, True),
+        ("broadcast", "hierarchy-chain", 1024, False),
+    ],
+    indirect=["rings_over_boxes"],
+)
+def test_what_comes_in_turns_is_parted_where_it_is_cut_coarser(
+    rings_over_boxes: Trial, strategy: str, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = rings_over_boxes
-    turned = Candidate(RINGS, count, GB, in_turns=True)
-    monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
-    leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
-    assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)
-
-
-@pytest.mark.parametrize("rings_over_boxes", ["broadcast", "reduce"], indirect=True)
-@pytest.mark.parametrize(("count", "parted"), [(512, True), (1024, False)])
-def test_what_comes_in_turns_through_boxes_is_parted_where_it_is_cut_coarser(
-    rings_over_boxes: Trial, count: int, parted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = rings_over_boxes
-    turned = Candidate("hierarchy-chain", count, GB, in_turns=True)
+    turned = Candidate(strategy, count, GB, in_turns=True)
     monkeypatch.setattr(trial, "scored", [replace(each, candidate=turned) for each in trial.scored])
     leader = next(each for each in trial.contenders if trial.entry(each).protocol == LARGE_VIEW)
     assert trial.shapes.wider(leader, GB) == (replace(leader, instances=2) if parted else None)

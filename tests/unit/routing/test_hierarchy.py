@@ -200,24 +200,24 @@ def test_a_count_that_boxes_cannot_share_is_refused() -> None:
         hierarchical(*found, Stages())
 
 
+def nics_on(folded: Instance, path: Path) -> set[str]:
+    """The NICs that a path crosses: those of the first box, which folded links join."""
+    links, devices = folded.topology.links, folded.topology.by_id
+    ends = {end for link in path.links for end in (links[link].dst, links[link].src)}
+    return {end for end in ends if devices[end].kind is DeviceKind.NIC}
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_gates_leave_and_enter_over_one_nic_where_that_can_be(lost: int) -> None:
     """Two GPUs of a DGX A100 share a switch with two NICs: four ways lead to their like, two of them over one NIC alike."""
     _, answer = boxed(replicate(load_topology("dgx-a100"), 3), "allgather", 1, GB)
     instance, boxes = answer.instance, answer.boxes
-    links, devices = instance.topology.links, instance.topology.by_id
-
-    def nics(path: Path) -> list[str]:
-        """Those of the first box, which folded links join."""
-        ends = [end for link in path.links for end in (links[link].dst, links[link].src)]
-        return [end for end in ends if devices[end].kind is DeviceKind.NIC]
-
-    alike = [path for path in instance.paths if boxes.box_of[path.dst] == 1 and len({*nics(path)}) == 1]
+    alike = [path for path in instance.paths if boxes.box_of[path.dst] == 1 and len(nics_on(instance, path)) == 1]
     gone = {path.links for path in alike[:lost]}
     kept = [path for path in instance.paths if path.links not in gone]
     fewer = replace(instance, paths=tuple(replace(path, index=index) for index, path in enumerate(kept)))
     gates = Box.of(fewer, boxes, (1,)).gates
-    mixed = [gate for gate in gates if len({*nics(fewer.paths[gate.paths[1]])}) > 1]
+    mixed = [gate for gate in gates if len(nics_on(fewer, fewer.paths[gate.paths[1]])) > 1]
     # What would leave over the one that is lost enters over the other.
     assert len(gates) == 16 + lost
     assert len(mixed) == 2 * lost
@@ -227,11 +227,9 @@ def test_gates_leave_and_enter_over_one_nic_where_that_can_be(lost: int) -> None
 def test_a_gpu_copies_and_adds_up_over_one_nic() -> None:
     _, answer = boxed(replicate(load_topology("dgx-a100"), 4), "allreduce", 4, GB)
     routing, _ = HierarchyRouting()(answer.instance, answer.boxes)
-    topology, box = answer.instance.topology, answer.boxes.box_of
     over: defaultdict[int, set[str]] = defaultdict(set)
     for path in {answer.instance.paths[transfer.path] for transfer in routing.transfers}:
-        ends = {end for link in path.links for end in (topology.links[link].dst, topology.links[link].src)}
-        if box[path.src] != box[path.dst]:
-            over[answer.boxes.place_of[path.src]] |= {end for end in ends if topology.by_id[end].kind is DeviceKind.NIC}
+        if answer.boxes.box_of[path.src] != answer.boxes.box_of[path.dst]:
+            over[answer.boxes.place_of[path.src]] |= nics_on(answer.instance, path)
     assert [len(nics) for nics in over.values()] == [1] * 8
     assert len(set.union(*over.values())) == 8
