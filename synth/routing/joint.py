@@ -9,23 +9,25 @@ much again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, hstack, vstack
+from scipy.sparse import csr_matrix
 
-from synth.instance import Instance, OwnedInstance
+from synth.instance import Instance, OwnedInstance, Symmetry
 from synth.ir import Routing, Transfer
-from synth.milp.lp import solve_lp
+from synth.milp.lp import GrowingLp
 from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing
 from synth.routing.rounding import Rounding
-from synth.symmetry import free_group
+from synth.symmetry import free_group, identity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Tree = tuple[int, ...]
+#: Of all chunks, how many a tree carries at least to count.
+_CARRIES = 1e-7
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,21 @@ class JointRouting:
 
     def __call__(self, instance: Instance, paths: Collection[int] | None = None) -> Joint:
         """Owners and trees for all chunks of an allreduce instance over `paths` (None: all), which have to join all ranks."""
-        master = JointMaster(replace(instance, symmetries=()), paths)
+        master = JointMaster(replace(instance, symmetries=_kept(instance, paths)), paths)
         master.solve_until(self.rounds, self.shallow_rounds, self.gap)
-        halves = master.halves
         owned = master.dealt()
-        packing = _packing(master, owned, instance.num_ranks)
-        counts = self.rounding(halves, packing, instance.num_ranks)
-        up, down = [], []
+        packing = _packing(master, owned)
+        counts = self.rounding(master.turned, packing, instance.num_ranks)
+        first = np.concatenate([[0], np.cumsum(owned)]).tolist()
+        up: list[Transfer] = []
+        down: list[Transfer] = []
         for commodity, trees in zip(packing.commodities, counts, strict=True):
-            for chunk, tree in zip(commodity.chunks, _interleaved(trees), strict=True):
-                if commodity.source >= instance.num_ranks:
-                    up += [Transfer(chunk, path - halves.paths, True) for path in tree]
-                else:
-                    down += [Transfer(chunk, path, False) for path in tree]
+            sums = commodity.source >= instance.num_ranks
+            half, moved = (up, master.halves.paths) if sums else (down, 0)
+            for turn, tree in enumerate(_interleaved(trees)):
+                for member in master.members:
+                    chunk = first[member.ranks[commodity.source % instance.num_ranks]] + turn
+                    half += [Transfer(chunk, member.paths[path - moved], sums) for path in tree]
         owners = tuple(root for root, count in enumerate(owned) for _ in range(count))
         return Joint(
             instance.owned_by(owners),
@@ -132,15 +136,23 @@ class JointMaster(ColumnGeneration):
         self.proves = collective.group is None
         everyone = [frozenset(first + rank for rank in collective.members) for first in (0, ranks)]
         self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
-        members = free_group(instance.symmetries) or ()
-        rank_images = np.array([range(ranks), *(member.ranks for member in members)])
-        link_images = np.array([range(len(instance.topology.links)), *(member.links for member in members)])
+        alone = (identity(ranks, len(instance.paths), len(instance.topology.links)),)
+        self.members = free_group(instance.symmetries) or alone
+        rank_images = np.array([member.ranks for member in self.members])
+        link_images = np.array([member.links for member in self.members])
         self.roots = np.unique(rank_images.min(axis=0)).tolist()
         _, self.link_orbit = np.unique(link_images.min(axis=0), return_inverse=True)
         self.orbit_size = np.bincount(self.link_orbit).astype(np.float64)
+        # What one chunk on each image of a path takes of a link of every orbit.
+        merged = csr_matrix(
+            (len(self.members) / self.orbit_size[self.link_orbit], (range(len(self.link_orbit)), self.link_orbit))
+        )
+        occupancy = np.asarray(self.halves.occupancy @ merged, dtype=np.float64)
+        self.turned = replace(self.halves, occupancy=occupancy)
         self.trees: dict[tuple[int, Tree], Floats] = {}
         self.depths: dict[tuple[int, Tree], float] = {}
         self.amounts: Floats = np.zeros(0)
+        self.program = self._program()
         if paths is not None:
             self._allow(paths)
 
@@ -151,6 +163,14 @@ class JointMaster(ColumnGeneration):
         self._prices(1.0)
         self._generate(shallow_rounds, lambda: False, depth_weight=1.0, steady=steady)
         self._prices(1.0)
+
+    def add(self, source: int, tree: Tree) -> bool:
+        """Add a tree; whether it is new."""
+        if (source, tree) in self.trees:
+            return False
+        self.trees[source, tree] = self.turned.load(tree) / len(self.members)
+        self.depths[source, tree] = self.halves.depth_us(source, tree)
+        return True
 
     def used(self) -> Floats:
         """By path, how many chunks the solution sends over it, as sums and as copies: what goes over a path and its images is
@@ -168,37 +188,53 @@ class JointMaster(ColumnGeneration):
         self._price(np.where(busy > 0, 1.0 / np.maximum(busy, 1e-30), 0.0) / len(busy))
 
     def dealt(self) -> list[int]:
-        """Whole chunks for every root, as near to the weights as whole numbers are."""
+        """Whole chunks for every root, as near to the weights as whole numbers are; images have as many."""
         weights = np.zeros(2 * self.ranks)
         for (source, _), amount in zip(self.trees, self.amounts, strict=True):
             weights[source] += amount
-        exact = weights[: self.ranks] * self.chunks / weights[: self.ranks].sum()
+        each = self.chunks // len(self.members)
+        exact = weights[: self.ranks] * each / weights[: self.ranks].sum()
         counts = np.floor(exact + 1e-6).astype(int)
-        for rank in np.argsort(-(exact - counts), kind="stable")[: self.chunks - int(counts.sum())]:
+        for rank in np.argsort(-(exact - counts), kind="stable")[: each - int(counts.sum())]:
             counts[rank] += 1
-        dealt: list[int] = counts.tolist()
-        return dealt
+        dealt = np.zeros(self.ranks, dtype=int)
+        for member in self.members:
+            dealt[list(member.ranks)] += counts
+        owned: list[int] = dealt.tolist()
+        return owned
 
     def _prices(self, depth_weight: float) -> Floats:
         """The least load over the known trees that may be used; returns the prices of links (sum 1)."""
         barred = np.tile(~self.allowed, 2)
         usable = np.array([not barred[list(tree)].any() for _, tree in self.trees])
-        sources = np.array([source for source, _ in self.trees])[usable]
-        loads = csr_matrix(np.array(list(self.trees.values()))[usable].T)
-        columns = len(sources)
-        links = loads.shape[0]
-        signs = np.where(sources < self.ranks, 1.0, -1.0)
-        roots = csr_matrix((signs, (sources % self.ranks, np.arange(columns))), shape=(self.ranks, columns + 1))
-        whole = csr_matrix(np.append(sources < self.ranks, False).astype(float))
-        capacity = hstack([loads, csr_matrix(-np.ones((links, 1)))]).tocsr()
-        objective = np.append(depth_weight / self.chunks * np.array(list(self.depths.values()))[usable], 1.0)
-        amounts = np.append(np.zeros(self.ranks), float(self.chunks))
-        answer = solve_lp(objective, capacity, np.zeros(links), vstack([roots, whole]).tocsr(), amounts)
-        self.amounts, self.load_us = np.zeros(len(self.trees)), float(answer.x[columns])
-        self.amounts[usable] = answer.x[:columns]
-        prices: Floats = np.maximum(-answer.duals_ub, 0.0)
+        self.program.add(self._columns(list(self.trees)[self.program.columns - 1 :]))
+        costs = np.append(1.0, depth_weight / self.chunks * np.array(list(self.depths.values())))
+        answer = self.program.solve(costs, np.append(True, usable))
+        self.amounts, self.load_us = answer.x[1:], float(answer.x[0])
+        prices: Floats = np.maximum(-answer.duals[: len(self.orbit_size)], 0.0)
         per_link: Floats = (prices / (float(prices.sum()) * self.orbit_size))[self.link_orbit]
         return per_link
+
+    def _program(self) -> GrowingLp:
+        """The program without trees: rows for links, which are loaded no more than what is the first column; for ranks, at which as
+        much is summed as is copied from there; and for all chunks.
+        """
+        links = len(self.orbit_size)
+        equal = np.append(np.zeros(self.ranks), float(self.chunks))
+        program = GrowingLp(np.append(np.full(links, -np.inf), equal), np.append(np.zeros(links), equal))
+        program.add(np.append(-np.ones(links), np.zeros(self.ranks + 1))[:, None])
+        return program
+
+    def _columns(self, trees: Sequence[tuple[int, Tree]]) -> Floats:
+        """What trees add to the rows, (rows, trees)."""
+        links = len(self.orbit_size)
+        columns = np.zeros((links + self.ranks + 1, len(trees)))
+        for number, (source, tree) in enumerate(trees):
+            copies = source < self.ranks
+            columns[:links, number] = self.trees[source, tree]
+            columns[links + source % self.ranks, number] = 1.0 if copies else -1.0
+            columns[-1, number] = copies
+        return columns
 
     def _price(self, prices: Floats, depth_weight: float = 0.0) -> int:
         """Add every root's cheapest trees; any prices of sum 1 prove what the cheapest pair of trees pays for all chunks."""
@@ -213,11 +249,7 @@ class JointMaster(ColumnGeneration):
             price[barred] = np.inf
             tree = self.halves.cheapest(price, commodity, self.ranks)
             cost[source] = float(per_path[list(tree)].sum())
-            if (source, tree) not in self.trees:
-                load = np.bincount(self.link_orbit, self.halves.load(tree), minlength=len(self.orbit_size))
-                self.trees[source, tree] = load / self.orbit_size
-                self.depths[source, tree] = self.halves.depth_us(source, tree)
-                added += 1
+            added += self.add(source, tree)
         if depth_weight:
             return added
         slip = tie * 2 * self.ranks * self.chunks
@@ -227,28 +259,42 @@ class JointMaster(ColumnGeneration):
         return added
 
 
+def _kept(instance: Instance, paths: Collection[int] | None) -> tuple[Symmetry, ...]:
+    """The instance's symmetries that map those who take part, and the `paths` that may be used (None: all), to such; none where the
+    chunks cannot be dealt evenly to what is alike.
+    """
+    group = set(instance.collective.members)
+    kept = tuple(
+        each
+        for each in instance.symmetries
+        if {each.ranks[rank] for rank in group} == group
+        and (paths is None or {each.paths[path] for path in paths} == set(paths))
+    )
+    return kept if instance.collective.chunks % len(free_group(kept) or (None,)) == 0 else ()
+
+
 def _interleaved(trees: dict[Tree, int]) -> list[Tree]:
     """Every tree as often as it is to be used, all of them advancing evenly: links are then loaded evenly at any time."""
     turns = [((turn + 0.5) / count, tree) for tree, count in trees.items() for turn in range(count)]
     return [tree for _, tree in sorted(turns)]
 
 
-def _packing(master: JointMaster, owned: list[int], ranks: int) -> Packing:
-    """The solution as a packing with a commodity for each root and half, its trees scaled to the root's whole chunks."""
-    first = np.concatenate([[0], np.cumsum(owned)]).tolist()
-    roots = [root for root in range(ranks) if owned[root]]
+def _packing(master: JointMaster, owned: list[int]) -> Packing:
+    """The solution as a packing with a commodity for each root and half, its trees scaled to the root's whole chunks; of what is
+    alike one root, and a chunk stands for those of all its images.
+    """
+    roots = [root for root in master.roots if owned[root]]
     place: dict[int, int] = {}
     commodities: list[Commodity] = []
-    for source in [*roots, *(root + ranks for root in roots)]:
-        root = source % ranks
+    for source in [*roots, *(root + master.ranks for root in roots)]:
         place[source] = len(commodities)
-        chunks = tuple(range(first[root], first[root + 1]))
+        chunks = tuple(range(owned[source % master.ranks]))
         commodities.append(Commodity(source, master.sources[source].dests, chunks))
     total: dict[int, float] = defaultdict(float)
     for (source, _), amount in zip(master.trees, master.amounts, strict=True):
         total[source] += amount
     columns = []
     for (source, tree), amount in zip(master.trees, master.amounts, strict=True):
-        if source in place and amount > 1e-7 * master.chunks:
-            columns.append(Column(place[source], tree, amount * owned[source % ranks] / total[source]))
+        if source in place and amount > _CARRIES * master.chunks:
+            columns.append(Column(place[source], tree, amount * owned[source % master.ranks] / total[source]))
     return Packing(tuple(commodities), tuple(columns), master.load_us, master.bound_us, 0)

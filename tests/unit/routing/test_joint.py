@@ -14,10 +14,13 @@ from synth.inputs.load import load_topology
 from synth.ir import Routing, Schedule
 from synth.lowering import LoweringOptions, lower
 from synth.ordering import Ordering, Rounds
+from synth.paths import find_paths
 from synth.reductions.compose import compose_routings
+from synth.reductions.symmetry import find_symmetries
 from synth.routing.joint import Joint, JointMaster, JointRouting
 from synth.simulate import Simulator
 from synth.solve import Stages
+from synth.symmetry import free_group
 from synth.timing import busiest_link_us, check_routing, check_schedule
 from synth.topology import Topology, replicate
 from synth.verify import verify_algo
@@ -79,6 +82,41 @@ def test_one_root_of_each_orbit_says_the_same_of_the_machine(boxes: int) -> None
     assert folded.least_us(120, 1e-4) == pytest.approx(whole.least_us(120, 1e-4), rel=1e-3)
     assert folded.bound_us == pytest.approx(whole.bound_us, rel=1e-3)
     assert folded.used().sum() == pytest.approx(whole.used().sum(), rel=0.2)
+
+
+def test_what_is_alike_is_reduced_and_copied_alike() -> None:
+    grid = mesh(4, 4)
+    turns = find_symmetries(grid, find_paths(grid))
+    members = free_group(turns)
+    assert members is not None
+    assert len(members) == 4
+    instance = instance_of(grid, "allreduce", 64, BUFFER / 64, symmetries=turns)
+    folded = JointMaster(instance)
+    whole = JointMaster(replace(instance, symmetries=()))
+    assert (len(folded.roots), len(whole.roots)) == (4, 16)
+    found = JointRouting()(instance)
+    check_routing(found.instance, compose_routings(found.up, found.down))
+    assert found.load_us == pytest.approx(joint(grid, 64).load_us, rel=2e-3)
+    owned = Counter(found.instance.owners)
+    crossed = [Counter(transfer.path for transfer in half.transfers) for half in (found.up, found.down)]
+    for member in members:
+        assert owned == {member.ranks[rank]: count for rank, count in owned.items()}
+        assert crossed == [{member.paths[path]: count for path, count in half.items()} for half in crossed]
+
+
+@pytest.mark.parametrize(("chunks", "usable"), [(6, None), (8, "a way around")])
+def test_symmetries_that_do_not_serve_are_left_out(chunks: int, usable: str | None) -> None:
+    """Chunks that cannot be dealt to four ranks, or ways that a turn of the ring takes to others."""
+    circle = ring(4)
+    instance = instance_of(
+        circle, "allreduce", chunks, BUFFER / chunks, symmetries=find_symmetries(circle, find_paths(circle))
+    )
+    paths = None
+    if usable is not None:
+        paths = {path.index for path in instance.paths if {path.src, path.dst} != {0, 3}}
+    found, alone = (JointRouting()(each, paths) for each in (instance, replace(instance, symmetries=())))
+    check_routing(found.instance, compose_routings(found.up, found.down))
+    assert (found.up, found.down, found.instance.owners) == (alone.up, alone.down, alone.instance.owners)
 
 
 def test_all_of_a_line_is_reduced_in_its_middle() -> None:
