@@ -16,6 +16,7 @@ from synth.candidates.transfers import (
     MAX_GREEDY_TRANSFERS,
     MAX_PACED_TRANSFERS,
     direct,
+    read_of_even_paths,
     readable_counts,
     transfers_of,
     with_count,
@@ -69,7 +70,9 @@ def finer_candidates(
     if strategy in ("auto", "trees"):
         packing, paced, listed = "trees", MAX_PACED_TRANSFERS, MAX_FINEST_PACED_TRANSFERS
         if joint:
-            packing, paced, listed = JOINT, MAX_FINE_TRANSFERS, MAX_FINE_TRANSFERS
+            # Free roots load all links alike.
+            paced = listed = min(MAX_FINEST_PACED_TRANSFERS, read_of_even_paths(instance))
+            packing = JOINT
         tried += [Candidate(packing, count, buffer_bytes) for count in readable(listed)]
         tried += [Candidate(packing, count, buffer_bytes, LARGE_VIEW, in_rounds=True) for count in readable(paced)]
     return tried

@@ -12,7 +12,7 @@ from synth.collective import CollectiveName
 from synth.instance import Instance
 
 #: Ranks up to which it ends in seconds.
-_MOST_JOINT_RANKS = 32
+_MOST_JOINT_RANKS = 64
 
 
 def joint_candidates(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -76,6 +77,12 @@ def readable_counts(instance: Instance, counts: Sequence[int], most: int) -> lis
 def most_readable(instance: Instance, most: int) -> int:
     """The most transfers that a candidate may have of which a runtime reads all, and no more than `most`."""
     return min(MOST_READ_TRANSFERS * instance.num_ranks, most)
+
+
+def read_of_even_paths(instance: Instance) -> int:
+    """The transfers of which a runtime reads all where every path has as many: a rank with more paths has more to read."""
+    leaving = Counter(path.src for path in instance.paths)
+    return MOST_READ_TRANSFERS * len(instance.paths) // max(leaving.values())
 
 
 def ways_of(collective: Collective) -> int:

@@ -29,6 +29,8 @@ class Asked:
 
     request: Request
     paths: tuple[Path, ...]
+    known_bound: Bound | None = None
+    """The bound where somebody else has it; None: found when it is asked for."""
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -54,7 +56,7 @@ class Asked:
     @cached_property
     def bound(self) -> Bound:
         """What no algorithm can beat on the machine."""
-        return bound_of(self.request.topology, self.collective(1), self.paths)
+        return self.known_bound or bound_of(self.request.topology, self.collective(1), self.paths)
 
     @cached_property
     def asked_count(self) -> int | None:

@@ -60,7 +60,7 @@ class BySchedule:
     @cached_property
     def _opening(self) -> list[Candidate]:
         """The first wave where schedules decide."""
-        return self._over_gates() or self._interpreted()
+        return self._over_gates() or self._interpreted() or self._finest_with_free_roots()
 
     @property
     def opens_interpreted(self) -> bool:
@@ -90,7 +90,7 @@ class BySchedule:
         """
         if not self._is_refined or self.asked.request.max_bytes <= _LARGEST_BY_SCHEDULE:
             return []
-        by_time = ByTime(Planned.of(replace(self.asked.request, objective="time"), self.asked.paths))
+        by_time = ByTime(self.planned.by_time())
         first = list(waves_in_time(by_time.traits, by_time.waves)[0])
         return first if self.traits.is_soon_finest else self._listed_finest(first)
 
@@ -99,6 +99,16 @@ class BySchedule:
         finest = [each for each in self._finer if _is_listed(each)][-1:]
         coarser = [each for each in first if _is_listed(each) and finest and each.count < finest[0].count]
         return [each for each in first if each not in coarser] + (finest if coarser else [])
+
+    def _finest_with_free_roots(self) -> list[Candidate]:
+        """What is tried first of many ranks where roots are free: the finest list, beside the finest of the usual ones. Others are
+        not near, and would take what time there is.
+        """
+        if self.traits.is_soon_finest:
+            return []
+        waves = (self.planned.candidates, self._finer)
+        usual, finest = ([each for each in wave if _is_listed(each) and each.strategy == JOINT] for wave in waves)
+        return [*finest[-1:], *usual[:1]] if finest else []
 
     @cached_property
     def finest_kept_up_with(self) -> tuple[Candidate, ...]:
@@ -134,4 +144,4 @@ class BySchedule:
 
 def _is_listed(candidate: Candidate) -> bool:
     """Whether a candidate is of trees over all ranks, ordered in a list."""
-    return candidate.strategy == "trees" and candidate.ordered == "list" and not candidate.boxed
+    return candidate.strategy in ("trees", JOINT) and candidate.ordered == "list" and not candidate.boxed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from synth.candidates import Candidate
@@ -27,6 +27,11 @@ class Planned:
     def of(cls, request: Request, paths: tuple[Path, ...]) -> Planned:
         """What is planned for a request over the machine's paths."""
         return cls(AtSize(Traits(Asked(request, paths))))
+
+    def by_time(self) -> Planned:
+        """The same as if times decided, which makes no difference to the limit."""
+        request = replace(self.asked.request, objective="time")
+        return Planned(AtSize(Traits(Asked(request, self.asked.paths, self.asked.bound))))
 
     @property
     def traits(self) -> Traits:

@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 
 from synth.baselines import BASELINES
+from synth.bounds import Bound, bound_of
 from synth.build import build_instance
 from synth.candidates import Candidate
 from synth.candidates.candidate import JOINT, LARGE_VIEW
 from synth.candidates.transfers import MOST_READ_TRANSFERS, transfers_of
+from synth.collective import Collective, CollectiveName
 from synth.constants import Constants
 from synth.errors import InputError
 from synth.inputs.load import load_topology
-from synth.paths import find_paths
+from synth.paths import Path, find_paths
 from synth.plan import Plan
 from synth.plan.traits import Traits
 from synth.protocols import under_protocol
@@ -513,6 +515,34 @@ def test_where_schedules_of_large_buffers_decide_what_is_for_an_interpreter_come
     early = ranks == 9 and bool(plan.finest_kept_up_with)
     assert (position == 1) == early
     assert not any(each.in_rounds for wave in plan.waves[position + 1 + early :] for each in wave)
+
+
+@pytest.mark.parametrize(("ranks", "opened"), [(16, False), (20, True)])
+def test_of_many_ranks_with_free_roots_the_finest_list_comes_first(ranks: int, opened: bool) -> None:
+    grid = mesh(ranks // 4, 4)
+    plan = Plan(request(grid, "allreduce", MB, objective="schedule"), find_paths(grid))
+    finest = max(each.count for wave in plan.waves for each in wave if each.strategy == "joint")
+    first = [(each.strategy, each.count, each.in_rounds) for each in plan.waves[0][:2]]
+    assert (first[0] == ("joint", finest, False)) == opened
+    assert not opened or first[1] == ("joint", plan.waves[0][1].count, False)
+    again = [each for wave in plan.waves[1:] for each in wave if each in plan.waves[0]]
+    assert not again
+
+
+def test_the_limit_is_found_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[CollectiveName] = []
+
+    def counted(topology: Topology, collective: Collective, paths: tuple[Path, ...], **options: bool) -> Bound:
+        if not options:
+            found.append(collective.name)
+        return bound_of(topology, collective, paths, **options)
+
+    monkeypatch.setattr("synth.plan.asked.bound_of", counted)
+    grid = mesh(3, 4)
+    plan = Plan(request(grid, "allreduce", GB, objective="schedule"), find_paths(grid))
+    assert plan.opens_interpreted
+    assert plan.waves
+    assert found == [CollectiveName.ALLREDUCE]
 
 
 def test_a_range_that_is_compared_by_schedule_has_one_wave() -> None:

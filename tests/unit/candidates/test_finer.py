@@ -36,6 +36,17 @@ def test_where_schedules_decide_finer_cuts_are_as_fine_as_a_runtime_reads(name: 
     assert finer_candidates(instance, "auto", counts, KB, boxes=False, joint=False, latency_counts=False) == []
 
 
+@pytest.mark.parametrize(("side", "finest"), [(4, 512), (5, 512), (8, 512), (2, 1024)])
+def test_free_roots_are_cut_as_finely_as_the_middle_of_a_mesh_reads(side: int, finest: int) -> None:
+    """A rank in the middle has four ways where one has three at the mean, so that it reads a third more."""
+    instance = instance_of(mesh(side, side), "allreduce")
+    counts = (*POWERS, 512, 1024, 2048)
+    tried = finer_candidates(instance, "trees", counts, 4 * GB, boxes=False, joint=True, latency_counts=False)
+    assert {(each.strategy, each.count) for each in tried} == {("joint", finest)}
+    middle = 2 * transfers_of(with_count(instance.collective, finest)) * min(4, 2 * side - 2) / len(instance.paths)
+    assert middle <= 4_000
+
+
 def test_finer_cuts_follow_the_strategy_and_the_boxes() -> None:
     instance = instance_of(star(16), "allgather")
     made = {
