@@ -79,10 +79,12 @@ def finer_candidates(
 
 
 def finer_sums(instance: Instance, counts: Sequence[int], planned: Sequence[Candidate]) -> list[Candidate]:
-    """Of what is planned for one large allreduce the trees over all paths for links alone, as fine as is made in a second or two:
-    where ways meet, as in PCIe, what the first and the last chunk wait for is what keeps a schedule from the limit.
+    """Of what is planned for one large allreduce the trees over all paths for links alone, or the rounds where roots are free, as
+    fine as is made in a second or two: where ways meet, as in PCIe, what the first and the last chunk wait for is what keeps a
+    schedule from the limit.
     """
-    packed = [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
+    free = [each for each in planned if each.strategy == JOINT and each.in_rounds and not each.apart]
+    packed = free or [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
     if not packed or not is_crowded(instance.paths):
         return []
     usual = max(packed, key=lambda each: each.count)

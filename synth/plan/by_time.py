@@ -13,7 +13,7 @@ from synth.candidates.finer import finer_sums
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import FINE, direct
 from synth.collective import CollectiveName
-from synth.plan.asked import Asked
+from synth.plan.asked import FINER_JOINT, Asked
 from synth.plan.in_time import in_time
 from synth.plan.planned import Planned
 from synth.plan.traits import Traits
@@ -137,14 +137,15 @@ class ByTime:
         return self._finer_across() if direct(self.asked.collective(1)) else self._finer_over_boxes()
 
     def _finer_sums(self) -> tuple[Candidate, ...]:
-        """An allreduce of few ranks whose ways meet in finer trees. Not of free roots, which have finer cuts of their own, nor where
-        nothing waits for a link on paths that keep apart, in rounds that come first.
+        """An allreduce of few ranks whose ways meet in finer trees; not where nothing waits for a link on paths that keep apart, in
+        rounds that come first.
         """
         request, planned = self.asked.request, self.planned.candidates
         shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
-        if not shared or not self.traits.is_quick or any(each.strategy == JOINT for each in planned):
+        if not shared or not self.traits.is_quick:
             return ()
-        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, _FINER_SUMS)
+        finer_by = _FINER_SUMS * (FINER_JOINT if any(each.strategy == JOINT for each in planned) else 1)
+        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, finer_by)
         finer = finer_sums(instance, counts, planned)
         kept_apart = self.traits.apart and self.traits.keeps_apart
         return tuple(map(partial(in_time, self.traits), finer)) if not kept_apart else ()

@@ -619,27 +619,26 @@ def test_where_one_box_loads_links_as_little_as_can_be_nothing_is_made_for_all_r
 
 
 @pytest.mark.parametrize(
-    ("machine", "collective", "size", "count"),
+    ("machine", "collective", "size", "finer"),
     [
-        ("pcie8-1nic", "allreduce", GB, 512),
+        ("pcie8-1nic", "allreduce", GB, ("trees", 512, None)),
+        # Roots are free there.
+        ("mi100x8", "allreduce", GB, (JOINT, 1024, LARGE_VIEW)),
         ("pcie8-1nic", "reduce-scatter", GB, None),
         ("pcie8-1nic", "allreduce", MB, None),
         # On paths that keep apart no message waits for a link, and no two ranks' ways meet.
         ("mi50x8", "allreduce", GB, None),
         ("dgx1", "allreduce", GB, None),
-        # Roots are free there.
         ("mesh-3x3", "allreduce", GB, None),
     ],
 )
 def test_where_ways_meet_an_allreduce_of_few_ranks_is_cut_finer_next(
-    machine: str, collective: str, size: int, count: int | None
+    machine: str, collective: str, size: int, finer: tuple[str, int, str | None] | None
 ) -> None:
     job = request(load_topology(machine), collective, size, objective="time")
     plan = Plan(job, find_paths(job.topology))
-    assert [(each.strategy, each.count, each.view) for each in plan.finer_cuts] == (
-        [("trees", count, None)] if count else []
-    )
-    assert not count or plan.waves[1] == plan.finer_cuts
+    assert [(each.strategy, each.count, each.view) for each in plan.finer_cuts] == ([finer] if finer else [])
+    assert not finer or plan.waves[1] == plan.finer_cuts
 
 
 @pytest.mark.parametrize(("size", "counts"), [(GB, [4]), (64 * MB, [])])
