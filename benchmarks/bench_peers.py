@@ -2,6 +2,7 @@
 
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers allreduce ../shared/peers        allreduces on the same instances, by exact schedule
+    python -m benchmarks.bench_peers meshes [SIDE ...]                allreduces on larger meshes, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
@@ -28,7 +29,7 @@ from synth.inputs.load import load_topology
 from synth.pipeline import available_cores, synthesize
 from synth.request import Request, Result
 from synth.rivals import Rivals
-from synth.topology import Topology, replicate
+from synth.topology import Device, DeviceKind, Link, Topology, replicate
 from synth.units import format_size
 
 GB = 1 << 30
@@ -64,6 +65,7 @@ _RATIO_HEAD = (
 _ALONE = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
 #: Sizes and collectives whose answers are shown one by one.
 _SHOWN = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+_MESHED = (1 << 20, 16 << 20, GB)
 _SHOWN_COLLECTIVES = ("allgather", "allreduce", "alltoall")
 
 
@@ -115,6 +117,29 @@ def allreduces(folder: Path) -> Iterator[str]:
             (line,), (file,) = result.sizes, result.files
             share = f"{line.bound_us:.4g} | {line.schedule_us:.4g} | {line.bound_us / line.schedule_us:.3f}"
             yield f"| {path.stem} | {size} | {share} | {file.strategy} | {seconds:.1f} |"
+
+
+def meshes(sides: Sequence[int]) -> Iterator[str]:
+    """A line for every square mesh, of as many ranks a side, and size: an allreduce in the default time."""
+    yield "| ranks | bytes | bound, us | schedule, of the bound | simulated, of the bound | seconds |"
+    yield "|---|---|---|---|---|---|"
+    for side in sides:
+        for size in _MESHED:
+            result, seconds = answer(_mesh(side), "allreduce", size, "auto", limit_s=30.0)
+            (line,) = result.sizes
+            shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
+            yield f"| {side}x{side} | {size} | {line.bound_us:.4g} | {shares} | {seconds:.1f} |"
+
+
+def _mesh(side: int) -> Topology:
+    """The peers' mesh-4x4 with other sides: 50 GB/s and 0.2 us a link."""
+    gpus = [Device(f"gpu{rank}", DeviceKind.GPU, rank=rank) for rank in range(side * side)]
+    across = [(rank, rank + 1) for rank in range(side * side) if (rank + 1) % side]
+    down = [(rank, rank + side) for rank in range(side * (side - 1))]
+    ends = [end for a, b in across + down for end in ((a, b), (b, a))]
+    return Topology(
+        f"mesh-{side}x{side}", tuple(gpus), tuple(Link(f"gpu{a}", f"gpu{b}", "direct", 50.0, 0.2) for a, b in ends)
+    )
 
 
 def machines(names: Sequence[str]) -> Iterator[str]:
@@ -227,6 +252,8 @@ def main() -> None:
             lines = targets(Path(folder))
         case ["allreduce", folder]:
             lines = allreduces(Path(folder))
+        case ["meshes", *sides]:
+            lines = meshes([int(side) for side in sides] or (5, 6, 8))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
         case ["rooted", *names]:

@@ -425,9 +425,9 @@ class Master(ColumnGeneration):
         """What trees add to the rows, (rows, trees)."""
         links = len(self.orbit_size)
         columns = np.zeros((links + len(self.reps), len(trees)))
-        for number, tree in enumerate(trees):
-            columns[:links, number] = self.loads[tree]
-            columns[links + self.reps.index(self.trees[tree][0]), number] = 1.0
+        if len(trees):
+            columns[:links] = np.array([self.loads[tree] for tree in trees]).T
+        columns[[links + self.reps.index(self.trees[tree][0]) for tree in trees], range(len(trees))] = 1.0
         return columns
 
     def _price(self, prices: Floats, depth_weight: float) -> int:
