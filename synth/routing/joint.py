@@ -18,8 +18,7 @@ from scipy.sparse import csr_matrix
 
 from synth.instance import Instance, OwnedInstance, Symmetry
 from synth.ir import Routing, Transfer
-from synth.milp.lp import GrowingLp
-from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing
+from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing, growing_program
 from synth.routing.rounding import Rounding
 from synth.symmetry import free_group, identity
 
@@ -152,7 +151,8 @@ class JointMaster(ColumnGeneration):
         self.trees: dict[tuple[int, Tree], Floats] = {}
         self.depths: dict[tuple[int, Tree], float] = {}
         self.amounts: Floats = np.zeros(0)
-        self.program = self._program()
+        # At a rank as much is summed as is copied from there.
+        self.program = growing_program(len(self.orbit_size), np.append(np.zeros(ranks), float(self.chunks)))
         if paths is not None:
             self._allow(paths)
 
@@ -214,16 +214,6 @@ class JointMaster(ColumnGeneration):
         prices: Floats = np.maximum(-answer.duals[: len(self.orbit_size)], 0.0)
         per_link: Floats = (prices / (float(prices.sum()) * self.orbit_size))[self.link_orbit]
         return per_link
-
-    def _program(self) -> GrowingLp:
-        """The program without trees: rows for links, which are loaded no more than what is the first column; for ranks, at which as
-        much is summed as is copied from there; and for all chunks.
-        """
-        links = len(self.orbit_size)
-        equal = np.append(np.zeros(self.ranks), float(self.chunks))
-        program = GrowingLp(np.append(np.full(links, -np.inf), equal), np.append(np.zeros(links), equal))
-        program.add(np.append(-np.ones(links), np.zeros(self.ranks + 1))[:, None])
-        return program
 
     def _columns(self, trees: Sequence[tuple[int, Tree]]) -> Floats:
         """What trees add to the rows, (rows, trees)."""

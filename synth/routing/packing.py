@@ -274,6 +274,20 @@ class ColumnGeneration(ABC):
         return steady
 
 
+def growing_program(links: int, amounts: Floats) -> GrowingLp:
+    """A master program without trees: rows for links, loaded no more than what is the first column, and for what adds up to
+    `amounts`.
+    """
+    program = GrowingLp(np.append(np.full(links, -np.inf), amounts), np.append(np.zeros(links), amounts))
+    program.add(_load_column(links, len(amounts)))
+    return program
+
+
+def _load_column(links: int, others: int) -> Floats:
+    """What the load of the busiest link takes off the rows of links and of others, (rows, 1)."""
+    return np.append(-np.ones(links), np.zeros(others))[:, None]
+
+
 class Master(ColumnGeneration):
     """The master program: its columns so far, its prices, and the bound proved, over `paths` (None: all). Where it `resumes`, a
     solve goes on from the one before.
@@ -310,7 +324,8 @@ class Master(ColumnGeneration):
         self.seen: set[tuple[int, tuple[int, ...]]] = set()
         self.weights: Floats = np.zeros(0)
         self.least_load_us = np.inf
-        self.program = self._program() if resumes else None
+        amounts = np.array([self.amount[rep] for rep in self.reps])
+        self.program = growing_program(len(self.orbit_size), amounts) if resumes else None
         if paths is not None:
             self._allow(paths)
 
@@ -401,25 +416,14 @@ class Master(ColumnGeneration):
             load_us, weights, duals = grown.x[0], grown.x[1:][kept], grown.duals[:links]
         else:
             # Dense, though most of it is nothing: programs are small, and SciPy is twice as fast with these.
-            rows = np.column_stack([self._columns(kept), self._load_column()])
             amounts = np.array([self.amount[rep] for rep in self.reps])
+            rows = np.column_stack([self._columns(kept), _load_column(links, len(amounts))])
             solution = solve_lp(np.append(costs[kept], 1.0), rows[:links], np.zeros(links), rows[links:], amounts)
             load_us, weights, duals = solution.x[-1], solution.x[:-1], solution.duals_ub
         self.load_us, self.weights = float(load_us), np.zeros(len(self.trees))
         self.weights[kept] = weights
         prices: Floats = np.maximum(-duals, 0.0)
         return prices / prices.sum() if prices.sum() > 0 else np.full(len(prices), 1.0 / len(prices))
-
-    def _program(self) -> GrowingLp:
-        """The program without trees: rows for link orbits, loaded no more than what is the first column, and for commodities."""
-        links, amounts = len(self.orbit_size), np.array([self.amount[rep] for rep in self.reps])
-        program = GrowingLp(np.append(np.full(links, -np.inf), amounts), np.append(np.zeros(links), amounts))
-        program.add(self._load_column())
-        return program
-
-    def _load_column(self) -> Floats:
-        """What the load of the busiest link takes off the rows, (rows, 1)."""
-        return np.append(-np.ones(len(self.orbit_size)), np.zeros(len(self.reps)))[:, None]
 
     def _columns(self, trees: Sequence[int] | Ints) -> Floats:
         """What trees add to the rows, (rows, trees)."""
