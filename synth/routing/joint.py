@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 
 from synth.instance import Instance, OwnedInstance, Symmetry
 from synth.ir import Routing, Transfer
-from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing, growing_program
+from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing, growing_program, keeps
 from synth.routing.rounding import Rounding
 from synth.symmetry import free_group, identity
 
@@ -255,10 +255,7 @@ def _kept(instance: Instance, paths: Collection[int] | None) -> tuple[Symmetry, 
     """
     group = set(instance.collective.members)
     kept = tuple(
-        each
-        for each in instance.symmetries
-        if {each.ranks[rank] for rank in group} == group
-        and (paths is None or {each.paths[path] for path in paths} == set(paths))
+        each for each in instance.symmetries if {each.ranks[rank] for rank in group} == group and keeps(each, paths)
     )
     return kept if instance.collective.chunks % len(free_group(kept) or (None,)) == 0 else ()
 

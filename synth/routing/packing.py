@@ -164,6 +164,11 @@ class _Element(NamedTuple):
     commodities: Ints
 
 
+def keeps(symmetry: Symmetry, paths: Collection[int] | None) -> bool:
+    """Whether a symmetry maps the `paths` that may be used (None: all) to such."""
+    return paths is None or all(symmetry.paths[path] in paths for path in paths)
+
+
 def _group(instance: Instance, commodities: tuple[Commodity, ...], paths: Collection[int] | None) -> list[_Element]:
     """The group that those of the instance's symmetries make that map commodities to commodities, and the `paths` that may be used
     to such (None: all), the identity included.
@@ -174,10 +179,7 @@ def _group(instance: Instance, commodities: tuple[Commodity, ...], paths: Collec
         ranks = symmetry.ranks
         return [place.get((ranks[c.source], frozenset(ranks[dest] for dest in c.dests))) for c in commodities]
 
-    def keeps(symmetry: Symmetry) -> bool:
-        return paths is None or all(symmetry.paths[path] in paths for path in paths)
-
-    kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry) and keeps(symmetry)]
+    kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry) and keeps(symmetry, paths)]
     alone = (identity(instance.num_ranks, len(instance.paths), len(instance.topology.links)),)
     members = free_group(kept) or alone
     return [_Element(np.array(m.paths), np.array(m.links), np.array(images(m), dtype=np.int64)) for m in members]

@@ -36,7 +36,7 @@ def test_no_answer(cost: list[float], row: list[list[float]], limit: list[float]
 
 
 def test_a_program_that_grows_comes_to_what_one_solved_at_once_does() -> None:
-    # Three links carry a demand of 6; ways come one after the other, and the last column is what links are loaded at most.
+    # Three links carry a demand of 6; ways come one after the other, and the first column is what links are loaded at most.
     ways = np.array([[1.0, 0.0, 0.5], [1.0, 1.0, 0.0], [0.0, 1.0, 0.5]])
     growing = GrowingLp(np.array([-np.inf] * 3 + [6.0]), np.array([0.0] * 3 + [6.0]))
     growing.add(np.array([[-1.0], [-1.0], [-1.0], [0.0]]))
