@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.simulate.fluid import Fluid
+from synth.simulate.sharing import regions_of
 
 FAR = 1e9
 
@@ -169,3 +170,23 @@ def test_flows_of_one_kind_that_begin_at_different_times_end_at_different_times(
     assert (fluid.rate(0), fluid.touched) == (5.0, 2)
     fluid.stop(1)
     assert fluid.settle(4.0) == {0: 4.5}
+
+
+def test_paths_that_share_links_through_others_are_of_one_region() -> None:
+    """0 and 2 meet 1 on different links; 4 has a link of its own, 3 and 5 none."""
+    regions = regions_of([(0, 1), (1, 2), (2, 3), (), (4,), ()])
+    assert regions[0] == regions[1] == regions[2]
+    assert len({regions[0], *regions[3:]}) == 4
+
+
+def test_what_is_counted_is_what_contends() -> None:
+    """Flows 0 and 1 fill link 0, flow 2 has link 1 for itself: only where the two meet are rates found together."""
+    fluid = Fluid([10.0, 10.0], [(0,), (0,), (1,)], [8.0, 7.0, 9.0])
+    fluid.start(0, 30.0, 0.0)
+    fluid.start(2, 30.0, 0.0)
+    fluid.settle(0.0)
+    assert fluid.touched == 0
+    fluid.start(1, 30.0, 1.0)
+    assert fluid.settle(1.0).keys() == {0, 1}
+    assert fluid.touched == 2
+    assert [fluid.rate(flow) for flow in range(3)] == [5.0, 5.0, 9.0]
