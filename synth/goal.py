@@ -17,11 +17,12 @@ from synth.plan import Plan
 _CLOSED = 1.035
 _SCHEDULE_CLOSED = 1.01
 #: Where schedules of large buffers decide: what is as near to the limit as this is at it; what is as near to the best as the second
-#: factor says is near enough; and what is no farther behind than the third may be taken for it where no schedule is near to the
-#: limit and nobody asked for the best of them.
+#: factor says is near enough. Where no schedule is near to the limit and nobody asked for the best of them, what is no farther
+#: behind than the last may be taken for it, at a price (Prices.price), and what is no farther behind than the third ends the search.
 _AT_THE_LIMIT = 1.001
 _BESIDE_THE_BEST = 1.005
 _WORTH_A_TRADE = 1.02
+_WORTH_A_PRICE = 1.05
 #: And so near that nothing else gains by it, if no schedule is nearer to the limit than the other factor says.
 _REACHED = 1.004
 _SCHEDULE_FAR = 1.05
@@ -76,7 +77,7 @@ class Goal:
         """
         near_us = self.plan.bound.time_us(size) * _SCHEDULE_CLOSED
         traded = self.plan.request.objective == "auto" and best_us > near_us
-        return max(near_us, best_us * (_WORTH_A_TRADE if traded else _BESIDE_THE_BEST))
+        return max(near_us, best_us * (_WORTH_A_PRICE if traded else _BESIDE_THE_BEST))
 
     def is_kept(self, size: int, schedule_us: float, best_us: float) -> bool:
         """Whether a schedule may be taken for the best, `best_us`, and for whatever is found but what is near to the limit."""

@@ -44,9 +44,20 @@ class BySchedule:
         """The waves if time did not matter. Where schedules decide the finest cuts come early, unless ranks are many, or so few that
         it does not matter: what is made for an interpreter is often so near to the limit then that all else is not worth its time.
         """
-        planned, finest = [*self.planned.candidates], [*self.finest_kept_up_with]
+        planned, finest = self._usual, [*self.finest_kept_up_with]
         early = self.traits.is_soon_finest and not self.traits.is_quick
         return [self._opening, *([finest, planned] if early else [planned, finest]), self._finer]
+
+    @property
+    def _usual(self) -> list[Candidate]:
+        """What is tried unless the opening is near. Of many ranks whose roots are free nothing coarser than the rounds in it: that is
+        far behind, and takes seconds.
+        """
+        paced = (each.count for each in self._opening if each.strategy == JOINT and each.in_rounds)
+        if self.traits.is_soon_finest or not self.opens_interpreted or not (finest := max(paced, default=0)):
+            return [*self.planned.candidates]
+        trees = ("trees", JOINT)
+        return [each for each in self.planned.candidates if each.strategy not in trees or each.count >= finest]
 
     @property
     def _is_refined(self) -> bool:
@@ -95,10 +106,16 @@ class BySchedule:
         return first if self.traits.is_soon_finest else self._listed_finest(first)
 
     def _listed_finest(self, first: list[Candidate]) -> list[Candidate]:
-        """With the finest list of trees in place of coarser ones: of many ranks one is made as soon as the other, and is nearer."""
+        """With the finest list of trees in place of coarser ones: of many ranks one is made as soon as the other, and is nearer.
+        With free roots the finest rounds, too: an interpreter keeps up with these alone.
+        """
         finest = [each for each in self._finer if _is_listed(each)][-1:]
         coarser = [each for each in first if _is_listed(each) and finest and each.count < finest[0].count]
-        return [each for each in first if each not in coarser] + (finest if coarser else [])
+        if not coarser:
+            return first
+        paced = [each for each in self._finer if each.strategy == JOINT and each.in_rounds][-1:]
+        coarser += [each for each in first if paced and each.strategy == JOINT and each.in_rounds]
+        return [each for each in first if each not in coarser] + paced + finest
 
     def _finest_with_free_roots(self) -> list[Candidate]:
         """What is tried first of many ranks where roots are free: the finest list, beside the finest of the usual ones. Others are

@@ -16,7 +16,7 @@ from synth.trial.evidence import Evidence
 #: of the time; of large buffers, whose schedules are all but equal, less.
 SCHEDULE_SLACK = 0.0001
 _SCHEDULE_PRICE = 50.0
-_SCHEDULE_PRICE_LARGE = 15.0
+_SCHEDULE_PRICE_LARGE = 10.0
 #: Where simulated times decide: what 100 % more of a schedule costs, as a share of the time. The simulator is right within some 15 %
 #: (docs/fidelity.md), the schedule exactly, so of two programs that are as fast the one with the better schedule is taken. Where
 #: bandwidth alone counts, a schedule leaves less out, and counts more.

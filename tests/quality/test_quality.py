@@ -195,6 +195,8 @@ def test_an_allreduce_on_a_large_mesh_is_summed_where_the_middle_is(side: int, s
     """Summed at every rank alike no schedule is above 0.75 of the limit."""
     row = answered(mesh(side, side, GBps=50.0, alpha_us=0.2), "allreduce", size, objective="auto", time_limit_s=120.0)
     assert row.schedule_us * share <= row.bound_us
+    # A list is at 0.94 by schedule, and an interpreter at 0.6 with it.
+    assert size < GB or row.time_us * 0.8 <= row.bound_us
 
 
 def test_rounds_end_the_search_where_a_list_would_not_be_taken_for_them() -> None:

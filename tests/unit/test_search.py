@@ -529,6 +529,18 @@ def test_of_many_ranks_with_free_roots_the_finest_list_comes_first(ranks: int, o
     assert not again
 
 
+@pytest.mark.parametrize("ranks", [16, 20])
+def test_of_many_ranks_with_free_roots_large_buffers_are_cut_finely_at_once(ranks: int) -> None:
+    """In a list and in rounds, and nothing coarser follows: that takes seconds, and is far behind."""
+    grid = mesh(ranks // 4, 4)
+    plan = Plan(request(grid, "allreduce", GB, objective="schedule"), find_paths(grid))
+    joint = [{(each.in_rounds, each.count) for each in wave if each.strategy == "joint"} for wave in plan.waves]
+    finest = max(count for wave in joint for _, count in wave)
+    others = [each for wave in plan.waves[1:] for each in wave if each.strategy in ("trees", "joint")]
+    assert (joint[0] == {(False, finest), (True, finest)}) == (ranks > 16)
+    assert (not others) == (ranks > 16)
+
+
 def test_the_limit_is_found_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[CollectiveName] = []
 
