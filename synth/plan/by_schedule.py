@@ -50,8 +50,8 @@ class BySchedule:
 
     @property
     def _usual(self) -> list[Candidate]:
-        """What is tried unless the opening is near. Of many ranks whose roots are free nothing coarser than the rounds in it: that is
-        far behind, and takes seconds.
+        """What is tried unless the opening is near. Of many ranks whose roots are free nothing coarser than the rounds in it: that
+        is far behind, and takes seconds.
         """
         paced = (each.count for each in self._opening if each.strategy == JOINT and each.in_rounds)
         if self.traits.is_soon_finest or not self.opens_interpreted or not (finest := max(paced, default=0)):
