@@ -18,6 +18,7 @@ from synth.candidates.transfers import (
     direct,
     read_of_even_paths,
     readable_counts,
+    routed_transfers,
     transfers_of,
     with_count,
 )
@@ -27,6 +28,8 @@ from synth.instance import Instance
 _MAX_FINE_DIRECT = 8_000
 #: Transfers of the greedy where chunks have one destination each, which pass many ranks on their ways.
 _MAX_DIRECT_GREEDY = 1_500
+#: Transfers that it routes for many ranks: few ranks gain nothing by so many.
+_MAX_GREEDY_OF_MANY = 16_200
 #: And so many of the finest of these, or of the coarsest, where finer cuts are looked for.
 _FINEST_GREEDY = 2
 #: A chunk gains something by so many times less where latency counts, and parts follow one another from hop to hop.
@@ -56,7 +59,10 @@ def finer_candidates(
         worth = [count for count in counts if worth_cutting(instance, count, _FINEST_LATE * buffer_bytes)] or counts[:1]
         small = [count for count in worth if transfers_of(with_count(collective, count)) <= most]
         coarsest = small[:_FINEST_GREEDY] if direct(collective) else []
-        finest = small[-_FINEST_GREEDY:] if direct(collective) or instance.num_ranks <= FEW_RANKS else []
+        if not direct(collective) and instance.num_ranks > FEW_RANKS:
+            cut = {count: with_count(collective, count) for count in worth if not (boxes or joint)}
+            small = [count for count in cut if routed_transfers(cut[count]) <= _MAX_GREEDY_OF_MANY]
+        finest = small[-_FINEST_GREEDY:]
         tried = [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys((*coarsest, *finest))]
     if collective.name in CHAINED:
         return tried

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from synth.candidates.candidate import VIEW, Candidate
 from synth.candidates.cuts import coarse_cut, fits, worthwhile_counts
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
-from synth.candidates.transfers import FEW_RANKS, MAX_GREEDY_TRANSFERS, direct, is_small, transfers_of, with_count
+from synth.candidates.transfers import (
+    FEW_RANKS,
+    MAX_GREEDY_TRANSFERS,
+    direct,
+    is_small,
+    routed_transfers,
+    transfers_of,
+    with_count,
+)
 from synth.collective import CollectiveName
 from synth.instance import Instance
 
@@ -40,7 +48,7 @@ def candidates(
     if not thorough and (direct(collective) or not latency_counts):
         # Packings are the better there, and the greedy takes long on many chunks.
         return tried
-    small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
+    small = _greedy_counts(instance, counts)
     coarse = worthwhile = worthwhile_counts(instance, small or counts[:1], buffer_bytes, 2 if single else 1)
     if buffer_bytes <= LATENCY_BOUND_BYTES:
         # The coarsest cut, and for allreduce the coarsest that gives every rank a piece to reduce.
@@ -54,6 +62,19 @@ def candidates(
         tried = [each for each in tried if each.count >= instance.num_ranks] or tried[-1:]
     tried += [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys(coarse)]
     return tried
+
+
+def _greedy_counts(instance: Instance, counts: Sequence[int]) -> list[int]:
+    """Cuts for the greedy; of an allreduce, whose halves mirror each other, the coarsest that gives every rank a piece to reduce,
+    too, if one half of it is small enough.
+    """
+    collective = instance.collective
+    cut = {count: with_count(collective, count) for count in counts}
+    small = [count for count in counts if transfers_of(cut[count]) <= MAX_GREEDY_TRANSFERS]
+    if collective.name is CollectiveName.ALLREDUCE and not any(count >= instance.num_ranks for count in small):
+        shared = [count for count in counts if count >= instance.num_ranks]
+        small += [count for count in shared[:1] if routed_transfers(cut[count]) <= MAX_GREEDY_TRANSFERS]
+    return small
 
 
 def _packing_counts(

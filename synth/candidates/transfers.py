@@ -51,6 +51,11 @@ def transfers_of(collective: Collective) -> int:
             return collective.chunks * others
 
 
+def routed_transfers(collective: Collective) -> int:
+    """How many of these are routed one by one: the halves of an allreduce mirror each other."""
+    return transfers_of(collective) // (2 if collective.name is CollectiveName.ALLREDUCE else 1)
+
+
 def is_large(collective: Collective) -> bool:
     """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have, or one rank sends
     to so many, or gets from so many, that a flow takes minutes and more channels than there are.

@@ -71,7 +71,7 @@ class BySchedule:
     @cached_property
     def _opening(self) -> list[Candidate]:
         """The first wave where schedules decide."""
-        return self._over_gates() or self._interpreted() or self._finest_with_free_roots()
+        return self._over_gates() or self._interpreted() or self._finest_with_free_roots() or self._finest_greedy()
 
     @property
     def opens_interpreted(self) -> bool:
@@ -126,6 +126,14 @@ class BySchedule:
         waves = (self.planned.candidates, self._finer)
         usual, finest = ([each for each in wave if _is_listed(each) and each.strategy == JOINT] for wave in waves)
         return [*finest[-1:], *usual[:1]] if finest else []
+
+    def _finest_greedy(self) -> list[Candidate]:
+        """What is tried first of many ranks where latency counts: the greedy in its finest cuts, which take seconds and are far
+        ahead of coarser ones.
+        """
+        if self.traits.is_soon_finest or self.asked.request.max_bytes > _LARGEST_BY_SCHEDULE:
+            return []
+        return [each for each in self._finer if each.strategy == "greedy"]
 
     @cached_property
     def finest_kept_up_with(self) -> tuple[Candidate, ...]:

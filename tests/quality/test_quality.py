@@ -199,6 +199,13 @@ def test_an_allreduce_on_a_large_mesh_is_summed_where_the_middle_is(side: int, s
     assert size < GB or row.time_us * 0.8 <= row.bound_us
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("collective", "share"), [("allgather", 0.99), ("allreduce", 0.84)])
+def test_a_small_buffer_on_a_mesh_of_many_ranks_is_near_the_limit(collective: str, share: float) -> None:
+    row = answered(mesh(8, 8, GBps=50.0, alpha_us=0.2), collective, 1 << 20, objective="auto", time_limit_s=120.0)
+    assert row.schedule_us * share <= row.bound_us
+
+
 def test_rounds_end_the_search_where_a_list_would_not_be_taken_for_them() -> None:
     """Unless the best schedule was asked for: on a mesh no allreduce is near to the limit, and lists are slower."""
     tried = {}

@@ -13,7 +13,7 @@ from synth.topology import Topology
 from tests.graphs import instance_of, mesh, star
 
 POWERS = tuple(1 << k for k in range(9))
-KB, GB = 1 << 10, 1 << 30
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 
 @pytest.mark.parametrize("name", ["allgather", "reduce-scatter", "allreduce"])
@@ -103,16 +103,20 @@ def test_where_latency_counts_the_greedy_is_tried_on_what_flows_leave_far_from_t
 
 
 def test_where_latency_counts_copies_and_sums_are_cut_finely_for_the_greedy() -> None:
-    """Parts follow each other from hop to hop, the sooner the smaller they are; of many ranks that takes too long."""
+    """Parts follow each other from hop to hop, the sooner the smaller they are; of many ranks as many as are routed in seconds,
+    unless boxes or free roots leave something better.
+    """
 
-    def tried(topology: Topology, name: str, *, latency_counts: bool = True) -> list[int]:
-        instance = instance_of(topology, name)
-        found = finer_candidates(
-            instance, "auto", POWERS, 64 * KB, boxes=False, joint=False, latency_counts=latency_counts
-        )
+    def tried(topology: Topology, name: str, size: int = 64 * KB, **kwargs: bool) -> list[int]:
+        asked = {"boxes": False, "joint": False, "latency_counts": True} | kwargs
+        found = finer_candidates(instance_of(topology, name), "auto", POWERS, size, **asked)
         return [each.count for each in found if each.strategy == "greedy"]
 
     assert tried(mesh(3, 3), "allgather") == [16, 32]
     assert tried(mesh(4, 4), "allreduce") == [64, 128]
     assert tried(mesh(3, 3), "allgather", latency_counts=False) == []
-    assert tried(star(17), "allgather") == []
+    assert tried(star(17), "allgather", MB) == [16, 32]
+    assert tried(mesh(8, 8), "allgather", MB) == [2, 4]
+    assert tried(mesh(8, 8), "allreduce", MB) == [128, 256]
+    assert tried(mesh(8, 8), "allgather", MB, boxes=True) == []
+    assert tried(mesh(8, 8), "allreduce", MB, joint=True) == []

@@ -41,6 +41,14 @@ def test_auto_tries_packings_and_a_greedy_that_is_not_too_large(
         assert transfers_of(with_count(instance.collective, candidate.count)) <= limit
 
 
+@pytest.mark.parametrize(("ranks", "cuts"), [(48, 1), (64, 1), (80, 0)])
+def test_an_allreduce_of_many_ranks_is_cut_for_the_greedy_so_that_each_has_a_share(ranks: int, cuts: int) -> None:
+    """One half of it is routed, the other is its mirror."""
+    counts = (1, ranks // 2, ranks, 2 * ranks)
+    found = candidates(instance_of(ring(ranks), "allreduce"), "auto", counts, 1 << 20, single=True, exchanged=True)
+    assert [each.count for each in found if each.strategy == "greedy"] == [ranks, 2 * ranks][:cuts]
+
+
 def test_where_bandwidth_alone_counts_the_greedy_is_left_out() -> None:
     instance = instance_of(ring(8), "allgather")
     tried = candidates(instance, "auto", POWERS, GB, single=True, latency_counts=False)
