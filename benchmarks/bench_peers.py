@@ -3,6 +3,7 @@
     python -m benchmarks.bench_peers targets ../shared/peers          rows of a targets.csv, by exact schedule
     python -m benchmarks.bench_peers allreduce ../shared/peers        allreduces on the same instances, by exact schedule
     python -m benchmarks.bench_peers meshes [SIDE ...]                allreduces on larger meshes, by exact schedule
+    python -m benchmarks.bench_peers tori [SIDExSIDE... ...]          copies and sums on tori and hypercubes, by exact schedule
     python -m benchmarks.bench_peers machines [NAME[*NODES] ...]      catalogue machines at 1 GB, by simulated time
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
@@ -15,6 +16,7 @@ Each prints a table in Markdown. Seconds are wall clock of one request, search t
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import sys
 import time
@@ -60,6 +62,10 @@ ROOTED = ("broadcast", "reduce")
 _RATIO_HEAD = (
     "| machine | cases with a ring or tree | geometric mean | least | where |",
     "|---|---|---|---|---|",
+)
+_GRAPH_HEAD = (
+    "| graph | collective | bytes | bound, us | schedule, of the bound | simulated, of the bound | seconds |",
+    "|---|---|---|---|---|---|---|",
 )
 #: Sizes that are asked for alone.
 _ALONE = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
@@ -121,25 +127,43 @@ def allreduces(folder: Path) -> Iterator[str]:
 
 def meshes(sides: Sequence[int]) -> Iterator[str]:
     """A line for every square mesh, of as many ranks a side, and size: an allreduce in the default time."""
-    yield "| ranks | bytes | bound, us | schedule, of the bound | simulated, of the bound | seconds |"
-    yield "|---|---|---|---|---|---|"
+    yield from _GRAPH_HEAD
     for side in sides:
         for size in _MESHED:
-            result, seconds = answer(_mesh(side), "allreduce", size, "auto", limit_s=30.0)
-            (line,) = result.sizes
-            shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
-            yield f"| {side}x{side} | {size} | {line.bound_us:.4g} | {shares} | {seconds:.1f} |"
+            yield _graph_line(_grid((side, side), 50.0, 0.2, wraps=False), "allreduce", size)
 
 
-def _mesh(side: int) -> Topology:
-    """The peers' mesh-4x4 with other sides: 50 GB/s and 0.2 us a link."""
-    gpus = [Device(f"gpu{rank}", DeviceKind.GPU, rank=rank) for rank in range(side * side)]
-    across = [(rank, rank + 1) for rank in range(side * side) if (rank + 1) % side]
-    down = [(rank, rank + side) for rank in range(side * (side - 1))]
-    ends = [end for a, b in across + down for end in ((a, b), (b, a))]
-    return Topology(
-        f"mesh-{side}x{side}", tuple(gpus), tuple(Link(f"gpu{a}", f"gpu{b}", "direct", 50.0, 0.2) for a, b in ends)
-    )
+def tori(shapes: Sequence[str]) -> Iterator[str]:
+    """A line for every torus (8x8; sides of 2 are a hypercube's), collective and size, of 50 GB/s and 0.5 us a link."""
+    yield from _GRAPH_HEAD
+    for shape in shapes:
+        grid = _grid([int(side) for side in shape.split("x")], 50.0, 0.5, wraps=True)
+        for collective in ("allgather", "allreduce"):
+            for size in _MESHED:
+                yield _graph_line(grid, collective, size)
+
+
+def _graph_line(topology: Topology, collective: str, size: int) -> str:
+    result, seconds = answer(topology, collective, size, "auto", limit_s=30.0)
+    (line,) = result.sizes
+    shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
+    return f"| {topology.name} | {collective} | {size} | {line.bound_us:.4g} | {shares} | {seconds:.1f} |"
+
+
+def _grid(sides: Sequence[int], GBps: float, alpha_us: float, *, wraps: bool) -> Topology:
+    """Ranks in rows of so many along each dimension, neighbours joined; with `wraps`, rows of more than two are rings."""
+    places = list(itertools.product(*map(range, sides)))
+    numbers = {place: number for number, place in enumerate(places)}
+    pairs = set()
+    for dimension, side in enumerate(sides):
+        for place in places:
+            along = place[dimension] + 1
+            if along < side or (wraps and side > 2):
+                beside = (*place[:dimension], along % side, *place[dimension + 1 :])
+                pairs |= {(numbers[place], numbers[beside]), (numbers[beside], numbers[place])}
+    gpus = tuple(Device(f"gpu{rank}", DeviceKind.GPU, rank=rank) for rank in numbers.values())
+    links = tuple(Link(f"gpu{a}", f"gpu{b}", "direct", GBps, alpha_us) for a, b in sorted(pairs))
+    return Topology(f"{'torus' if wraps else 'mesh'}-{'x'.join(map(str, sides))}", gpus, links)
 
 
 def machines(names: Sequence[str]) -> Iterator[str]:
@@ -254,6 +278,8 @@ def main() -> None:
             lines = allreduces(Path(folder))
         case ["meshes", *sides]:
             lines = meshes([int(side) for side in sides] or (5, 6, 8))
+        case ["tori", *shapes]:
+            lines = tori(shapes or ("8x8", "4x4x4", "2x2x2x2x2x2"))
         case ["machines", *names]:
             lines = machines(names or MACHINES)
         case ["rooted", *names]:
