@@ -14,13 +14,16 @@ from synth.candidates.pieces import finest_pieces
 from synth.collective import CollectiveName
 from synth.plan.asked import FINER_JOINT, Asked
 from synth.plan.by_time import ByTime
-from synth.plan.in_time import in_time, waves_in_time
+from synth.plan.in_time import in_time, is_time_for, waves_in_time
 from synth.plan.planned import Planned
 from synth.plan.traits import Traits
 
 #: Where schedules decide, an interpreter may make of the best what it will for buffers up to this: beyond, what it keeps up with is
 #: most often as good.
 _LARGEST_BY_SCHEDULE = 16 << 20
+#: The finest rounds are tried before coarser ones if there is time for so many of them: they are made beside another candidate, and
+#: have to be looked at and verified, too.
+_MADE_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class BySchedule:
         if not coarser:
             return first
         paced = [each for each in self._finer if each.strategy == JOINT and each.in_rounds][-1:]
+        paced = [each for each in paced if is_time_for(self.traits, each, _MADE_AT_ONCE)]
         coarser += [each for each in first if paced and each.strategy == JOINT and each.in_rounds]
         return [each for each in first if each not in coarser] + paced + finest
 

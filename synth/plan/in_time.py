@@ -38,6 +38,12 @@ def in_time(traits: Traits, candidate: Candidate) -> Candidate:
     return candidate if count == candidate.count else replace(candidate, count=count, pieces=None)
 
 
+def is_time_for(traits: Traits, candidate: Candidate, times: int) -> bool:
+    """Whether there is time for so many times what a candidate takes."""
+    transfers = _transfers(candidate, traits.asked.collective(candidate.count))
+    return times * transfers <= max(1.0, traits.asked.request.time_limit_s) * _TRANSFERS_A_SECOND
+
+
 def waves_in_time(traits: Traits, waves: Sequence[Sequence[Candidate]]) -> tuple[tuple[Candidate, ...], ...]:
     """The waves as there is time for them, each candidate in the first that has it."""
     coarse = [[in_time(traits, each) for each in wave] for wave in waves]

@@ -541,6 +541,16 @@ def test_of_many_ranks_with_free_roots_large_buffers_are_cut_finely_at_once(rank
     assert (not others) == (ranks > 16)
 
 
+def test_where_time_is_short_free_roots_of_many_ranks_are_cut_coarsely() -> None:
+    grid = mesh(5, 4)
+    plans = [
+        Plan(request(grid, "allreduce", GB, objective="schedule", time_limit_s=limit_s), find_paths(grid))
+        for limit_s in (2.0, 30.0)
+    ]
+    hurried, usual = (max(each.count for each in plan.waves[0] if each.in_rounds) for plan in plans)
+    assert hurried < usual
+
+
 def test_the_limit_is_found_once_for_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[CollectiveName] = []
 
