@@ -144,10 +144,8 @@ def tori(shapes: Sequence[str]) -> Iterator[str]:
 
 
 def _graph_line(topology: Topology, collective: str, size: int) -> str:
-    result, seconds = answer(topology, collective, size, "auto", limit_s=30.0)
-    (line,) = result.sizes
-    shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
-    return f"| {topology.name} | {collective} | {size} | {line.bound_us:.4g} | {shares} | {seconds:.1f} |"
+    bound_us, shares, _, seconds = _beside_bound(topology, collective, size, "auto", limit_s=30.0)
+    return f"| {topology.name} | {collective} | {size} | {bound_us:.4g} | {shares} | {seconds:.1f} |"
 
 
 def _grid(sides: Sequence[int], GBps: float, alpha_us: float, *, wraps: bool) -> Topology:
@@ -207,11 +205,13 @@ def _cases(names: Sequence[str], collectives: Sequence[str]) -> Iterator[tuple[s
             yield name, topology, collective
 
 
-def _beside_bound(topology: Topology, collective: str, size: int) -> tuple[float, str, float, float]:
-    """Of the answer for one size by simulated time the bound in us and the shares of it, by schedule and simulated, as cells; its
-    time in us, and the seconds that it took to find.
+def _beside_bound(
+    topology: Topology, collective: str, size: int, objective: str = "time", limit_s: float = 60.0
+) -> tuple[float, str, float, float]:
+    """Of the answer for one size the bound in us and the shares of it, by schedule and simulated, as cells; its time in us, and the
+    seconds that it took to find.
     """
-    result, seconds = answer(topology, collective, size, "time")
+    result, seconds = answer(topology, collective, size, objective, limit_s)
     (line,) = result.sizes
     shares = f"{line.bound_us / line.schedule_us:.3f} | {line.bound_us / line.time_us:.3f}"
     return line.bound_us, shares, line.time_us, seconds

@@ -18,7 +18,7 @@ from synth.candidates.transfers import (
     direct,
     read_of_even_paths,
     readable_counts,
-    routed_transfers,
+    routed_counts,
     transfers_of,
     with_count,
 )
@@ -60,8 +60,7 @@ def finer_candidates(
         small = [count for count in worth if transfers_of(with_count(collective, count)) <= most]
         coarsest = small[:_FINEST_GREEDY] if direct(collective) else []
         if not direct(collective) and instance.num_ranks > FEW_RANKS:
-            cut = {count: with_count(collective, count) for count in worth if not (boxes or joint)}
-            small = [count for count in cut if routed_transfers(cut[count]) <= _MAX_GREEDY_OF_MANY]
+            small = [] if boxes or joint else routed_counts(instance, worth, _MAX_GREEDY_OF_MANY)
         finest = small[-_FINEST_GREEDY:]
         tried = [Candidate("greedy", count, buffer_bytes) for count in dict.fromkeys((*coarsest, *finest))]
     if collective.name in CHAINED:

@@ -12,7 +12,7 @@ from synth.candidates.transfers import (
     MAX_GREEDY_TRANSFERS,
     direct,
     is_small,
-    routed_transfers,
+    routed_counts,
     transfers_of,
     with_count,
 )
@@ -68,12 +68,10 @@ def _greedy_counts(instance: Instance, counts: Sequence[int]) -> list[int]:
     """Cuts for the greedy; of an allreduce, whose halves mirror each other, the coarsest that gives every rank a piece to reduce,
     too, if one half of it is small enough.
     """
-    collective = instance.collective
-    cut = {count: with_count(collective, count) for count in counts}
-    small = [count for count in counts if transfers_of(cut[count]) <= MAX_GREEDY_TRANSFERS]
-    if collective.name is CollectiveName.ALLREDUCE and not any(count >= instance.num_ranks for count in small):
-        shared = [count for count in counts if count >= instance.num_ranks]
-        small += [count for count in shared[:1] if routed_transfers(cut[count]) <= MAX_GREEDY_TRANSFERS]
+    collective, ranks = instance.collective, instance.num_ranks
+    small = [count for count in counts if transfers_of(with_count(collective, count)) <= MAX_GREEDY_TRANSFERS]
+    if collective.name is CollectiveName.ALLREDUCE and not any(count >= ranks for count in small):
+        small += routed_counts(instance, [count for count in counts if count >= ranks][:1], MAX_GREEDY_TRANSFERS)
     return small
 
 

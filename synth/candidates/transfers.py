@@ -51,11 +51,6 @@ def transfers_of(collective: Collective) -> int:
             return collective.chunks * others
 
 
-def routed_transfers(collective: Collective) -> int:
-    """How many of these are routed one by one: the halves of an allreduce mirror each other."""
-    return transfers_of(collective) // (2 if collective.name is CollectiveName.ALLREDUCE else 1)
-
-
 def is_large(collective: Collective) -> bool:
     """Whether even the coarsest cut that gives every rank a share has more transfers than one candidate may have, or one rank sends
     to so many, or gets from so many, that a flow takes minutes and more channels than there are.
@@ -73,15 +68,22 @@ def is_small(instance: Instance, strategy: str, count: int) -> bool:
     return transfers <= (MAX_GREEDY_TRANSFERS if strategy == "greedy" else MAX_TRANSFERS)
 
 
-def readable_counts(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
-    """The counts, ascending, with no more transfers than `most` and than a runtime reads."""
+def routed_counts(instance: Instance, counts: Sequence[int], most: int) -> list[int]:
+    """The counts, ascending, of which no more transfers than `most` are routed: one half of an allreduce mirrors the other."""
+    halves = 2 if instance.collective.name is CollectiveName.ALLREDUCE else 1
+    return [count for count in counts if transfers_of(with_count(instance.collective, count)) <= halves * most]
+
+
+def readable_counts(instance: Instance, counts: Sequence[int], most: int | None = None) -> list[int]:
+    """The counts, ascending, with no more transfers than a runtime reads, and than `most` where that is given."""
     read = most_readable(instance, most)
     return [count for count in counts if transfers_of(with_count(instance.collective, count)) <= read]
 
 
-def most_readable(instance: Instance, most: int) -> int:
-    """The most transfers that a candidate may have of which a runtime reads all, and no more than `most`."""
-    return min(MOST_READ_TRANSFERS * instance.num_ranks, most)
+def most_readable(instance: Instance, most: int | None = None) -> int:
+    """The most transfers that a candidate may have of which a runtime reads all, and no more than `most` where that is given."""
+    read = MOST_READ_TRANSFERS * instance.num_ranks
+    return read if most is None else min(read, most)
 
 
 def read_of_even_paths(instance: Instance) -> int:

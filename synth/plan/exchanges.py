@@ -8,7 +8,7 @@ from functools import cached_property
 
 from synth.candidates import Candidate
 from synth.candidates.sizes import LATENCY_BOUND_BYTES
-from synth.candidates.transfers import MOST_READ_TRANSFERS, readable_counts
+from synth.candidates.transfers import readable_counts
 from synth.collective import CollectiveName
 from synth.exchange import Slices
 from synth.exchanged import shortest, shortest_in_slices
@@ -90,7 +90,7 @@ class Exchanges:
         request = self.request
         by_time = request.by_time
         counts = self.asked.counts(low_bytes, 1 if by_time else FINER_JOINT)
-        counts = tuple(readable_counts(instance, counts, MOST_READ_TRANSFERS * instance.num_ranks))
+        counts = tuple(readable_counts(instance, counts))
         exchanges = self.of(size)
         cuts = {name: count for name, each in exchanges.items() if (count := _coarsest(each, counts))}
         fitting = [exchanges[name] for name in cuts]

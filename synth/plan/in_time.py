@@ -27,7 +27,7 @@ def in_time(traits: Traits, candidate: Candidate) -> Candidate:
     request = traits.request
     if candidate.exchanged or traits.asked.asked_count is not None:
         return candidate
-    most = max(1.0, request.time_limit_s) * _TRANSFERS_A_SECOND
+    most = _transfers_in_time(traits)
     if candidate.boxed and traits.boxes is not None:
         most *= max(1.0, traits.boxes.count / _BOXES_SHARING)
     shared = candidate.boxed and request.collective is CollectiveName.ALLREDUCE
@@ -41,13 +41,18 @@ def in_time(traits: Traits, candidate: Candidate) -> Candidate:
 def is_time_for(traits: Traits, candidate: Candidate, times: int) -> bool:
     """Whether there is time for so many times what a candidate takes."""
     transfers = _transfers(candidate, traits.asked.collective(candidate.count))
-    return times * transfers <= max(1.0, traits.asked.request.time_limit_s) * _TRANSFERS_A_SECOND
+    return times * transfers <= _transfers_in_time(traits)
 
 
 def waves_in_time(traits: Traits, waves: Sequence[Sequence[Candidate]]) -> tuple[tuple[Candidate, ...], ...]:
     """The waves as there is time for them, each candidate in the first that has it."""
     coarse = [[in_time(traits, each) for each in wave] for wave in waves]
     return tuple(tuple(each) for each in _each_once(coarse) if each)
+
+
+def _transfers_in_time(traits: Traits) -> float:
+    """How many transfers a candidate may have."""
+    return max(1.0, traits.asked.request.time_limit_s) * _TRANSFERS_A_SECOND
 
 
 def _transfers(candidate: Candidate, collective: Collective) -> float:
