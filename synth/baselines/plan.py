@@ -6,6 +6,7 @@ are the same trees on the reversed machine, run backwards, and allreduce is both
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -72,9 +73,12 @@ _MOST_TRANSFERS = 8192
 Planner = Callable[[Problem], Sequence[Tree]]
 
 
-def deal(chunks: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """The chunks cut into `count` runs of equal length, as far as that goes; some may be empty."""
-    return [tuple(chunks[len(chunks) * part // count : len(chunks) * (part + 1) // count]) for part in range(count)]
+def deal(chunks: Sequence[int], count: int, turn: int = 0) -> list[tuple[int, ...]]:
+    """The chunks cut into `count` runs of equal length, as far as that goes; some may be empty. Over as many turns in a row every
+    run is as long as any other.
+    """
+    cuts = [(len(chunks) * part + turn % count) // count for part in range(count + 1)]
+    return [tuple(chunks[first:last]) for first, last in itertools.pairwise(cuts)]
 
 
 def instance_of(machine: Machine, collective: Collective, buffer_bytes: float) -> Instance:

@@ -4,7 +4,8 @@ NCCL: src/collectives/device/{all_reduce,all_gather,reduce_scatter,broadcast,red
 all, reduce-scatter and allgather of a vector of S bytes take (n - 1)/n S/B and n - 1 latencies each.
 
 NCCL cuts a vector wherever it likes. An MSCCL file with six rings has a multiple of six chunks, which a runtime passes
-over for most buffers: the default is for comparison, and `--chunks` deals any number to the rings as evenly as it goes.
+over for most buffers: the default is for comparison, and `--chunks` deals any number to the rings as evenly as it goes,
+with what is left of one share to other rings than of the share before it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def plan(problem: Problem) -> list[Tree]:
     rings = rings_of(problem.machine)
     rooted = problem.collective.root is not None
     trees = []
-    for owner, share in problem.shares():
-        for lane, (ring, chunks) in enumerate(zip(rings, deal(share, len(rings)), strict=True)):
+    for turn, (owner, share) in enumerate(problem.shares()):
+        for lane, (ring, chunks) in enumerate(zip(rings, deal(share, len(rings), turn), strict=True)):
             parts = [(chunk,) for chunk in chunks] if rooted else [chunks] * bool(chunks)
             trees += [Tree(part, owner, _around(ring, owner, start), lane) for start, part in enumerate(parts)]
     return trees

@@ -36,11 +36,13 @@ class Prices:
 
     def price(self, contender: Contender, size: int) -> float:
         """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy. What is
-        passed on chunk by chunk has no schedule that says how its tiles come through.
+        passed on chunk by chunk, or around rings in shares as long as a large buffer has, has no schedule that says how its tiles
+        come through.
         """
         entry = self.evidence.entry(contender)
         excess = entry.schedules_us[size] / self.evidence.best_us[size] - 1
-        if entry.candidate.chained and self.evidence.request.by_time:
+        rival = size > CONNECTION_BOUND_BYTES and self.evidence.is_rival(contender)
+        if (entry.candidate.chained or rival) and self.evidence.request.by_time:
             excess = 0.0
         if not self.evidence.request.by_time:
             steep = _SCHEDULE_PRICE_LARGE if self.evidence.plan.opens_interpreted else _SCHEDULE_PRICE

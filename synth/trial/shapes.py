@@ -59,6 +59,9 @@ _NEAR_PIPELINE_ALONE = 2.0
 _NEAR_RIVAL_LL = 1.2
 _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
+#: Rings and trees whose busiest link takes so much less than the best are tried, the first of so many times over that there is.
+_OVERTAKING = 1.005
+_OVERTAKING_TIMES = (4, 2, 1)
 #: Programs of LL on many threadblocks that are tried on half of these, and how near the best they are.
 _HALVED_ONES = 5
 _NEAR_HALVED = 1.15
@@ -256,6 +259,20 @@ class Shapes:
             if promising or contender == tiled:
                 yield from self._times_over(contender, (entry.copies,), size)
         yield from self._fewer_rivals(size, (1,), self._near_alone(size))
+
+    def overtaking(self, size: int) -> Iterator[Contender]:
+        """Rings and trees whose busiest link lets them be better in a large buffer than all that was simulated, on as many
+        threadblocks as help one: estimates have their ranks wait for whole messages.
+        """
+        if size < FILLING_BYTES:
+            return
+        best_us = min(self.evidence.timed(size).values(), default=0.0)
+        for position, entry in enumerate(self.evidence.scored):
+            contender = Contender(position)
+            if not self.evidence.is_rival(contender) or size not in entry.times_us:
+                continue
+            if self.evidence.link_us(contender, size) * _OVERTAKING <= best_us:
+                yield from [*self._times_over(contender, _OVERTAKING_TIMES, size)][:1]
 
     def chains_tiles(self, contender: Contender, size: int) -> bool:
         """Whether a contender takes a large buffer through many boxes in the small tiles of LL128."""

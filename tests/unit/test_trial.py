@@ -1056,6 +1056,32 @@ def test_of_large_buffers_a_ring_that_passes_tiles_on_is_simulated_if_its_links_
     )  # other protocols wait for whole messages
 
 
+@pytest.mark.parametrize("behind", [0.99, 1.01])
+def test_a_ring_whose_links_may_be_faster_than_what_is_near_the_limit_is_simulated_before_an_answer(
+    rings_over_boxes: Trial, behind: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is estimated of it; on four times its threadblocks, of large buffers."""
+    trial = rings_over_boxes
+    plain = next(each for each in trial.contenders if trial.entry(each).protocol == "Simple")
+    best_us = trial.link_us(plain, GB) * behind
+    monkeypatch.setattr(trial, "_times", {replace(plain, instances=8): {GB: best_us}})
+    hopeful = [each.position for each in trial.contenders if trial.link_us(each, GB) * 1.005 <= best_us]
+    assert (plain.position in hopeful) is (behind > 1)
+    assert [*trial.shapes.overtaking(GB)] == [Contender(position, 0, 4) for position in hopeful]
+    assert not [*trial.shapes.overtaking(8 * MB)]
+
+
+def test_a_search_ends_with_rings_that_may_overtake_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes.Shapes, "overtaking", lambda self, size: [Contender(ring_of(self.evidence), 0, 2)])
+    trial = trial_of(ring(4), "allgather", GB, GB)
+    assert GB in trial.simulated_us(Contender(ring_of(trial), 0, 2))
+
+
+def ring_of(trial: Trial) -> int:
+    """The position of a trial's ring."""
+    return next(position for position, entry in enumerate(trial.scored) if entry.candidate.strategy == "ring")
+
+
 def test_a_link_is_busy_for_what_a_protocol_puts_on_the_wire(rings_over_boxes: Trial) -> None:
     by_protocol = {
         rings_over_boxes.entry(each).protocol: rings_over_boxes.link_us(each, GB)
