@@ -24,6 +24,8 @@ _BEYOND = 16
 #: Up to this size coarser cuts are tried, too, of which one is made for so many times as much.
 _LARGEST_COARSER = 512 << 10
 _SOMEWHAT_MORE = 4
+#: All coarser cuts are tried for so many ranks.
+_VERY_FEW_RANKS = 4
 
 
 def lean_candidates(
@@ -88,6 +90,8 @@ def _for_one_size(
             replace(each, anchor_bytes=_BEYOND * buffer_bytes) for each in chosen if each.count == coarse and each.view
         ]
     few = _coarser(instance, counts, buffer_bytes) if buffer_bytes <= _LARGEST_COARSER else []
+    if instance.num_ranks <= _VERY_FEW_RANKS:
+        few += _coarser_still(instance, counts, buffer_bytes)
     between = bool(few) and _is_cut_coarser(instance, buffer_bytes)
     late = buffer_bytes > PACED_BEYOND_BYTES and instance.num_ranks >= FEW_RANKS
     if (between or late) and instance.collective.name in HIERARCHICAL:
@@ -133,6 +137,18 @@ def few_long_messages(instance: Instance, counts: Sequence[int], buffer_bytes: i
     coarser = _coarser(instance, counts, buffer_bytes)
     between = bool(coarser) and _is_cut_coarser(instance, buffer_bytes)
     return coarser if between or not is_small(instance, coarse.strategy, coarse.count) else [coarse, *coarser]
+
+
+def _coarser_still(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """Of very few ranks every cut that is half as fine as the one before, from an eighth of a message that is worth its step: which
+    one is best on how many threadblocks is found by trying them, in next to no time.
+    """
+    coarser: list[Candidate] = []
+    least = coarse_cut(instance, counts, buffer_bytes) // 8
+    while cut := max((count for count in counts if count <= least), default=0):
+        coarser.append(Candidate("greedy", cut, buffer_bytes, VIEW))
+        least = cut // 2
+    return coarser
 
 
 def _coarser(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -13,6 +13,7 @@ from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS, direct, own_chunks, transfers_of, ways_of, with_count
 from synth.collective import SHARED
 from synth.instance import Instance
+from synth.paths import meeting
 
 #: A rank's chunks come in pieces if there are at least so many of these, of so many bytes or more, and no more transfers than this.
 _FEWEST_PIECES = 12
@@ -85,6 +86,16 @@ def pieced_sums(instance: Instance, counts: Sequence[int], boxed: Sequence[Candi
     if not paced or _most_pieces(instance) > FINEST_LARGE:
         return []
     return in_pieces(instance, counts, paced[0], chunks=_CHUNKS_OF_A_SUMMED_PIECE)
+
+
+def summed_pieces(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
+    """Pieces of a large allreduce on one machine of unequal links, some of which several ways share: there neither what is listed
+    nor what a runtime reads in rounds comes near the limit.
+    """
+    if not (is_uneven(instance.paths) and meeting(instance.paths)):
+        return []
+    paced = Candidate("trees", counts[-1], buffer_bytes, LARGE_VIEW, in_rounds=True)
+    return in_pieces(instance, counts, paced, alone=True, chunks=_CHUNKS_OF_A_SUMMED_PIECE)
 
 
 def finest_pieces(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

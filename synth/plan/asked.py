@@ -21,6 +21,8 @@ _LONG_RANGE = 6
 _LATENCY_COUNTS = 10
 #: The sums and copies of free roots follow one another, so their way is twice as long, and they are cut so many times finer.
 FINER_JOINT = 2
+#: And so many times finer are sums that come in pieces.
+FINER_PIECES = 8
 
 
 @dataclass(frozen=True)

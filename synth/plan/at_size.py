@@ -21,7 +21,7 @@ from synth.candidates.turns import TurnedOver, may_go_around, turned_candidates
 from synth.collective import SHARED, CollectiveName
 from synth.instance import Instance
 from synth.ordering import JOINT_ROUNDS, Rounds
-from synth.plan.asked import FINER_JOINT, Asked
+from synth.plan.asked import FINER_JOINT, FINER_PIECES, Asked
 from synth.plan.central import Central
 from synth.plan.exchanges import Exchanges
 from synth.plan.traits import MOST_PACKED_RANKS, Traits
@@ -35,8 +35,6 @@ _FINER_TREES = 4
 _FINER_TURNS = 8
 #: So many times finer are the shares of an allreduce in a list over paths that keep apart.
 _FINER_APART = 4
-#: And so many times finer are sums that come in pieces over equal boxes.
-_FINER_PIECES = 8
 #: Where times decide, one message for every rank's share has been the best for buffers up to this.
 _LARGEST_MILP = 4 << 20
 
@@ -127,7 +125,7 @@ class AtSize:
             return []
         boxed = hierarchy_candidates(instance, strategy, counts, size, by_time=by_time, single=self.request.single_size)
         if boxed and self.asked.ends and self.request.collective is CollectiveName.ALLREDUCE:
-            boxed += pieced_sums(instance, self.traits.counts(size, _FINER_PIECES), boxed)
+            boxed += pieced_sums(instance, self.traits.counts(size, FINER_PIECES), boxed)
         if boxed:
             return boxed
         chained = chained_candidates(instance, boxes, strategy, counts, size, by_time=by_time)

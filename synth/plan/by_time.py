@@ -10,10 +10,11 @@ from synth.baselines import BASELINES
 from synth.candidates import Candidate
 from synth.candidates.candidate import FEW_HOPS, JOINT, RING, VIEW
 from synth.candidates.finer import finer_sums
+from synth.candidates.pieces import summed_pieces
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import FINE, direct
 from synth.collective import CollectiveName
-from synth.plan.asked import FINER_JOINT, Asked
+from synth.plan.asked import FINER_JOINT, FINER_PIECES, Asked
 from synth.plan.in_time import in_time
 from synth.plan.planned import Planned
 from synth.plan.traits import Traits
@@ -138,12 +139,19 @@ class ByTime:
 
     def _finer_sums(self) -> tuple[Candidate, ...]:
         """An allreduce of few ranks whose ways meet in finer trees; not where nothing waits for a link on paths that keep apart, in
-        rounds that come first.
+        rounds that come first. Of more ranks in pieces.
         """
         request, planned = self.asked.request, self.planned.candidates
-        shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
-        if not shared or not self.traits.is_quick:
+        if request.collective is not CollectiveName.ALLREDUCE or request.max_bytes <= CONNECTION_BOUND_BYTES:
             return ()
+        if not self.traits.is_quick:
+            packed = any(each.strategy == "trees" for each in planned)
+            instance, counts = (
+                self.asked.instance(1, request.max_bytes),
+                self.asked.counts(request.max_bytes, FINER_PIECES),
+            )
+            pieces = summed_pieces(instance, counts, request.max_bytes) if packed else []
+            return tuple(map(partial(in_time, self.traits), pieces))
         finer_by = _FINER_SUMS * (FINER_JOINT if any(each.strategy == JOINT for each in planned) else 1)
         instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, finer_by)
         finer = finer_sums(instance, counts, planned)

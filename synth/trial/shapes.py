@@ -59,6 +59,8 @@ _NEAR_PIPELINE_ALONE = 2.0
 _NEAR_RIVAL_LL = 1.2
 _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
+#: So are those that were to be so near the best on as many threadblocks as there are.
+_PROMISED = 1.1
 #: Rings and trees whose busiest link takes so much less than the best are tried, the first of so many times over that there is.
 _OVERTAKING = 1.005
 _OVERTAKING_TIMES = (4, 2, 1)
@@ -318,9 +320,11 @@ class Shapes:
         self, size: int, numbers: Sequence[int], near: float, *, low: bool = False
     ) -> Iterator[Contender]:
         """Rings and trees, those of LL (`low`) or all others, that were simulated with other instances, if they took no longer than
-        so many times the best. Of LL128 in large buffers, whose tiles follow each other, more than one gain nothing.
+        so many times the best, or were to take less than that. Of LL128 in large buffers, whose tiles follow each other, more than
+        one gain nothing.
         """
         timed = self.evidence.timed(size)
+        best_us = min(timed.values(), default=0.0)
         best: dict[int, Contender] = {}
         for contender in filter(self.evidence.is_rival, timed):
             best.setdefault(contender.position, contender)
@@ -328,7 +332,8 @@ class Shapes:
             entry = self.evidence.entry(contender)
             if size > CONNECTION_BOUND_BYTES and entry.protocol == "LL128" and contender.instances == 1:
                 continue
-            if entry.is_low is low and timed[contender] <= min(timed.values()) * near:
+            promised_us = entry.wide_us.get(size, math.inf)
+            if entry.is_low is low and (timed[contender] <= best_us * near or promised_us <= best_us * _PROMISED):
                 yield from self._times_over(contender, numbers, size)
 
     def for_smaller(self, size: int) -> Iterator[Contender]:

@@ -1077,6 +1077,20 @@ def test_a_search_ends_with_rings_that_may_overtake_its_answer(monkeypatch: pyte
     assert GB in trial.simulated_us(Contender(ring_of(trial), 0, 2))
 
 
+@pytest.mark.parametrize(("promised", "more"), [(1.09, [1, 2, 4]), (1.11, [])])
+def test_a_ring_that_was_to_be_about_the_best_on_many_threadblocks_is_tried_on_fewer(
+    promised: float, more: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow it was on these: where they are more than a GPU has, a program may be quite another."""
+    trial = trial_of_some(ring(4), "allgather", MB, MB, lambda each: each.strategy == "ring")
+    contender = next(each for each in trial.contenders if trial.entry(each).wide_us and not trial.entry(each).is_low)
+    wide, best_us = replace(contender, instances=8), trial.entry(contender).wide_us[MB] / promised
+    monkeypatch.setattr(trial, "_times", {wide: {MB: 2 * best_us}, Contender(0, 4): {MB: best_us}})
+    monkeypatch.setattr(trial, "is_rival", lambda each: each in (wide, contender))
+    tried = dict.fromkeys(trial.shapes.further_rivals(MB))
+    assert list(tried) == [replace(contender, instances=number) for number in more]
+
+
 def ring_of(trial: Trial) -> int:
     """The position of a trial's ring."""
     return next(position for position, entry in enumerate(trial.scored) if entry.candidate.strategy == "ring")

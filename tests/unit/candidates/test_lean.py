@@ -54,6 +54,20 @@ def test_small_buffers_are_cut_coarsely_too(name: str, size: int, single: bool, 
     assert {pair for pair in greedy if pair[0] < worth_its_step} - a_piece_for_each == set(coarser) - a_piece_for_each
 
 
+@pytest.mark.parametrize(("ranks", "coarser"), [(2, {1, 2, 4, 8}), (4, {1, 2, 4, 8}), (5, set())])
+def test_of_very_few_ranks_every_coarser_cut_is_tried(ranks: int, coarser: set[int]) -> None:
+    """Beside the half and the quarter of 64 chunks of 2 KB, which of many ranks are tried, too; of numbers that are no powers of two
+    those that are half of the one before or less.
+    """
+    instance = instance_of(ring(ranks), "allreduce")
+    tried = lean_candidates(instance, POWERS, 128 * KB, single=True)
+    assert {each.count for each in tried if each.strategy == "greedy" and each.count < 16} - {ranks} == coarser - {
+        ranks
+    }
+    odd = lean_candidates(instance, (1, 3, 5, 6, 7, 9, 60), 128 * KB, single=True)
+    assert ({each.count for each in odd if each.strategy == "greedy"} >= {1, 3, 7}) is bool(coarser)
+
+
 @pytest.mark.parametrize(("name", "finest"), [("allgather", 64), ("reduce-scatter", 64), ("allreduce", 256)])
 def test_lists_of_one_size_have_64_chunks_of_a_rank_at_most(name: str, finest: int) -> None:
     """Of more a list hardly ever gains; a range shares what is tried, and goes further."""

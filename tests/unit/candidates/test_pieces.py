@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from synth.candidates.candidate import LARGE_VIEW
 from synth.candidates.hierarchy import hierarchy_candidates
 from synth.candidates.lean import lean_candidates
-from synth.candidates.pieces import finest_pieces, pieced_sums
-from tests.graphs import dgx1, instance_of, star, two_switches, unequal_ring
+from synth.candidates.pieces import finest_pieces, pieced_sums, summed_pieces
+from synth.topology import Device, DeviceKind
+from tests.graphs import both_ways, dgx1, instance_of, star, two_switches, unequal_ring
 
 POWERS = tuple(1 << k for k in range(9))
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -137,3 +140,17 @@ def test_an_allreduce_over_boxes_comes_in_pieces_of_four_chunks(
     assert [(each.count, each.pieces) for each in made] == ([pieces] if pieces else [])
     assert all(each.in_rounds and each.strategy == "hierarchy-ring" for each in made)
     assert not pieced_sums(instance, counts, [each for each in boxed if not each.in_rounds])
+
+
+def test_an_allreduce_over_unequal_links_comes_in_pieces_where_ways_share_one() -> None:
+    """A runtime reads 66 messages of 16 ranks. Not where all have links of their own, nor where these are equal."""
+    counts, ring = tuple(1 << k for k in range(13)), unequal_ring()
+    ports = [link for rank in (0, 4, 8) for link in both_ways(f"gpu{rank}", "switch")]
+    shared = replace(
+        ring, devices=(*ring.devices, Device("switch", DeviceKind.PCIE_SWITCH)), links=(*ring.links, *ports)
+    )
+    (made,) = summed_pieces(instance_of(shared, "allreduce"), counts, GB)
+    assert (made.strategy, made.count, made.pieces, made.in_rounds, made.view) == ("trees", 4096, 66, True, LARGE_VIEW)
+    assert summed_pieces(instance_of(ring, "allreduce"), counts, GB) == []
+    assert summed_pieces(instance_of(star(16), "allreduce"), counts, GB) == []
+    assert summed_pieces(instance_of(shared, "allreduce"), counts, MB) == []
