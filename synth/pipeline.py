@@ -300,8 +300,12 @@ def _notes(plan: Plan, bound: Bound) -> list[str]:
     ]
     if request.objective == "auto" and not request.by_time:
         notes.append(
-            "compared by exact schedule, since the description does not say which GPUs these are: --arch does, and --objective time "
-            "compares what an interpreter makes of it"
+            "compared by exact schedule, since the description says neither which GPUs these are nor what they hang off: "
+            "--arch says the first, and --objective time compares what an interpreter makes of it"
+        )
+    if request.topology.is_machine and not request.topology.names_gpus:
+        notes.append(
+            "the description does not say which GPUs these are: times are as if they were Volta's, and --arch says otherwise"
         )
     asked = plan.asked_count
     if asked is not None:

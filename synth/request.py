@@ -46,8 +46,8 @@ class Request:
     solver: str = "auto"
     objective: str = "auto"
     """What candidates are compared by: "time", simulated; "schedule", the exact schedule (cost level 2), and the simulation only
-    where schedules are equally good, of large buffers all but equally; "auto": time where the description says which GPUs these
-    are, since then the runtime's constants for them are known, and schedule where it is only a graph of latencies and bandwidths."""
+    where schedules are equally good, of large buffers all but equally; "auto": time where the description is of a machine that
+    somebody has, which a runtime is to run on, and schedule where it is only a graph of latencies and bandwidths."""
     jobs: int = 1
     """Processes to use; the answer does not depend on it."""
     thorough: bool = False
@@ -66,10 +66,10 @@ class Request:
     @property
     def by_time(self) -> bool:
         """Whether candidates are compared by their simulated time: a range of files is for running, whoever made the GPUs, while
-        one size on a graph that does not say which GPUs it joins is a problem of schedules.
+        one size on a graph that says neither which GPUs it joins nor what they hang off is a problem of schedules.
         """
-        known = all(gpu.arch for gpu in self.topology.gpus)
-        return self.objective == "time" or (self.objective == "auto" and (known or not self.single_size))
+        runs = self.topology.is_machine or not self.single_size
+        return self.objective == "time" or (self.objective == "auto" and runs)
 
     @property
     def has_cut(self) -> bool:

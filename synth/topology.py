@@ -78,6 +78,18 @@ class Topology:
         return tuple(sorted(gpus, key=lambda device: device.rank if device.rank is not None else -1))
 
     @property
+    def names_gpus(self) -> bool:
+        """Whether it says which GPUs all of these are."""
+        return all(gpu.arch for gpu in self.gpus)
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is of GPUs that somebody has: it names them, or the CPUs that they hang off, as probes and dumps do; else it
+        is a graph of latencies and bandwidths.
+        """
+        return self.names_gpus or any(device.kind is DeviceKind.CPU for device in self.devices)
+
+    @property
     def num_ranks(self) -> int:
         return len(self.gpus)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -216,6 +217,19 @@ def test_what_candidates_were_compared_by_is_said_where_nobody_said_it() -> None
     assert is_said(request(ring(4), "allgather", 64 << 10))
     assert not is_said(request(ring(4), "allgather", 64 << 10, objective="schedule"))
     assert not is_said(request(load_topology("pcie-2x2-nvlink"), "allgather", 64 << 10))
+
+
+def test_a_machine_whose_gpus_are_not_named_is_compared_by_time() -> None:
+    """A dump of nvidia-smi does not name them, but has the CPUs that they hang off: it is for running, and a note says as what."""
+    machine = load_topology("pcie4-lanes-1nic")
+    job = request(machine, "allgather", 64 << 10)
+    assert machine.is_machine
+    assert not machine.names_gpus
+    assert job.by_time
+    assert not replace(job, objective="schedule").by_time
+    assert any("times are as if they were Volta's" in note for note in synthesize(job).notes)
+    assert not ring(4).is_machine
+    assert not request(ring(4), "allgather", 64 << 10).by_time
 
 
 @pytest.mark.parametrize(("high", "foreseen"), [(MB, 1), (2 * MB, 0)])
