@@ -92,6 +92,20 @@ def finer_sums(instance: Instance, counts: Sequence[int], planned: Sequence[Cand
     packed = free or [each for each in planned if each.strategy == "trees" and each.view is None and not each.apart]
     if not packed or not is_crowded(instance.paths):
         return []
+    return _finest(instance, counts, packed)
+
+
+def finer_lists(instance: Instance, counts: Sequence[int], planned: Sequence[Candidate]) -> list[Candidate]:
+    """The same of trees for an interpreter's connections where no ways meet: what their shares are no multiple of is what keeps a
+    schedule from the limit.
+    """
+    listed = [each for each in planned if each.strategy == "trees" and each.view is not None]
+    packed = [each for each in listed if not (each.apart or each.in_rounds)]
+    return _finest(instance, counts, packed) if packed and not is_crowded(instance.paths) else []
+
+
+def _finest(instance: Instance, counts: Sequence[int], packed: Sequence[Candidate]) -> list[Candidate]:
+    """The finest of some candidates cut as finely as is made in a second or two, if that is finer."""
     usual = max(packed, key=lambda each: each.count)
     finest = max(readable_counts(instance, counts, MAX_FINE_TRANSFERS), default=usual.count)
     return [replace(usual, count=finest)] if finest > usual.count else []

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from synth.baselines import BASELINES
 from synth.candidates import Candidate
 from synth.candidates.candidate import FEW_HOPS, JOINT, RING, VIEW
-from synth.candidates.finer import finer_sums
+from synth.candidates.finer import finer_lists, finer_sums
 from synth.candidates.pieces import summed_pieces
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import FINE, direct
@@ -23,6 +23,8 @@ from synth.plan.traits import Traits
 _FIRST = 2
 #: Sums are cut so many times finer where what their first and their last chunk wait for is what counts.
 _FINER_SUMS = 2
+#: And in a list where no ways meet.
+_FINER_LISTS = 4
 #: Sums in pieces over equal boxes come first unless rounds of a share are as fine as this.
 _NEARLY_FINE = 2
 
@@ -80,7 +82,8 @@ class ByTime:
         opening = [*paced[:1], *[*boxed[:1], *listed][:_FIRST]]
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
         through = [*chained, *known] if turned and large else chained
-        waves = [through or [*longest, *known, *opening[len(longest) :]], [*self.finer_cuts], apart]
+        finer = [*self.finer_cuts, *self._finer_lists()]
+        waves = [through or [*longest, *known, *opening[len(longest) :]], finer, apart]
         if self._leads(apart):
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         # Where boxes have NICs enough, lists keep up with turns.
@@ -157,6 +160,15 @@ class ByTime:
         finer = finer_sums(instance, counts, planned)
         kept_apart = self.traits.apart and self.traits.keeps_apart
         return tuple(map(partial(in_time, self.traits), finer)) if not kept_apart else ()
+
+    def _finer_lists(self) -> tuple[Candidate, ...]:
+        """An allreduce of few ranks in finer lists where no ways meet."""
+        request = self.asked.request
+        shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
+        if not (shared and self.asked.ends and self.traits.is_quick and self.traits.boxes is None):
+            return ()
+        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, _FINER_LISTS)
+        return tuple(map(partial(in_time, self.traits), finer_lists(instance, counts, self.planned.candidates)))
 
     def _finer_across(self) -> tuple[Candidate, ...]:
         """Chunks with one destination over equal boxes in finer parts than whole shares, of a large buffer."""

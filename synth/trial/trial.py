@@ -121,7 +121,9 @@ class Trial(Running):
     def closed(self) -> bool:
         """Whether all sizes have an answer that is as near to the proved limit as is worth another wave."""
         if self.request.by_time:
-            near = all(self.is_closed(size) or self.is_near(size) for size in self.sizes)
+            # Of few ranks in one box what is finer is soon made.
+            is_near = self.is_near_both_ways if self.plan.is_quick and self.plan.boxes is None else self.is_near
+            near = all(self.is_closed(size) or is_near(size) for size in self.sizes)
             return near and not self._gains_by_finer
         if all(map(self.is_closed, self.sizes)):
             # What is soon made may be nearer still.

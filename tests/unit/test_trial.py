@@ -628,13 +628,15 @@ def test_over_boxes_lists_for_one_medium_size_and_for_more_are_simulated_once_an
 
 def test_more_channels_than_a_path_has_chunks_are_the_same_shape() -> None:
     trial = trial_of(star(4), "allgather", 8 * MB, 8 * MB)
-    coarse = {entry.candidate.count: position for position, entry in enumerate(trial.scored)}
-    whole = Contender(coarse[1])
-    assert trial.is_same(whole, Contender(coarse[1], 4))
-    assert not trial.is_same(whole, Contender(coarse[1], 0, 2))
-    fine = coarse[max(coarse)]
+    by_count = {entry.candidate.count: position for position, entry in enumerate(trial.scored)}
+    # One chunk over every path.
+    coarse = next(place for place, entry in enumerate(trial.scored) if entry.candidate.strategy == "all-pairs")
+    whole = Contender(coarse)
+    assert trial.is_same(whole, Contender(coarse, 4))
+    assert not trial.is_same(whole, Contender(coarse, 0, 2))
+    fine = by_count[max(by_count)]
     assert not trial.is_same(Contender(fine), Contender(fine, 4))
-    assert trial.algo(whole) == trial.algo(Contender(coarse[1], 4))
+    assert trial.algo(whole) == trial.algo(Contender(coarse, 4))
 
 
 def test_other_shapes_wait_for_other_candidates_where_nothing_is_nearly_near(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1054,6 +1056,23 @@ def test_of_large_buffers_a_ring_that_passes_tiles_on_is_simulated_if_its_links_
     assert not any(
         trial.shapes.passes_tiles_on(each, GB) for each in trial.contenders if each not in tiled
     )  # other protocols wait for whole messages
+
+
+@pytest.mark.parametrize(("ranks", "ends"), [(8, False), (9, True)])
+def test_of_few_ranks_a_search_goes_on_until_a_schedule_is_near_too(
+    ranks: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their finer cuts are made in a second or two."""
+    trial = trial_of(ring(ranks), "allgather", GB, GB)
+    assert trial.closed
+    limit_us = trial.plan.bound.time_us(GB)
+    taken_us = {each: {GB: limit_us * 1.04} for each in trial._times}
+    monkeypatch.setattr(trial, "_times", taken_us)
+    assert trial.closed
+    far = [replace(entry, schedules_us={GB: limit_us * 1.02}) for entry in trial.scored]
+    monkeypatch.setattr(trial, "scored", far)
+    monkeypatch.setattr(trial, "best_us", {GB: limit_us * 1.02})
+    assert trial.closed is ends
 
 
 @pytest.mark.parametrize("behind", [0.99, 1.01])

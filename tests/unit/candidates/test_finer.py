@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from synth.candidates.candidate import LARGE_VIEW
-from synth.candidates.finer import finer_candidates
+from synth.candidates.finer import finer_candidates, finer_lists, finer_sums
+from synth.candidates.lean import lean_candidates
 from synth.candidates.scheduled import candidates
 from synth.candidates.transfers import transfers_of, with_count
 from synth.collective import ROOTED
 from synth.topology import Topology
-from tests.graphs import instance_of, mesh, star
+from tests.graphs import dgx1, instance_of, mesh, star, two_switches
 
 POWERS = tuple(1 << k for k in range(9))
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -120,3 +121,18 @@ def test_where_latency_counts_copies_and_sums_are_cut_finely_for_the_greedy() ->
     assert tried(mesh(8, 8), "allreduce", MB) == [128, 256]
     assert tried(mesh(8, 8), "allgather", MB, boxes=True) == []
     assert tried(mesh(8, 8), "allreduce", MB, joint=True) == []
+
+
+def test_large_sums_are_listed_finer_where_no_ways_meet_and_elsewhere_for_links_alone() -> None:
+    """As finely as a runtime reads: 1,024 chunks of eight ranks, of which there is nothing finer than itself."""
+    counts, finer = POWERS, (*POWERS, 512, 1024, 2048)
+    apart, crowded = (instance_of(machine, "allreduce") for machine in (dgx1(), two_switches(8)))
+    for instance, found, others, view in (
+        (apart, finer_lists, finer_sums, LARGE_VIEW),
+        (crowded, finer_sums, finer_lists, None),
+    ):
+        planned = lean_candidates(instance, counts, GB, single=True)
+        (made,) = found(instance, finer, planned)
+        assert (made.strategy, made.count, made.view, made.in_rounds) == ("trees", 1024, view, False)
+        assert found(instance, finer, [made]) == []
+        assert others(instance, finer, planned) == []
