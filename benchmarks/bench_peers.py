@@ -8,6 +8,7 @@
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
     python -m benchmarks.bench_peers alone [NAME[*NODES] ...]         beside rings and trees, each size asked for alone
+    python -m benchmarks.bench_peers dumps ../shared/real             the same for machines from the wild, and their 1 GB
     python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   the same over ranges, from the nightly job's last run
 
 Each prints a table in Markdown. Seconds are wall clock of one request, search to verified files, imports left out.
@@ -23,11 +24,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.intake_table import files, hints_for, read
 from synth.baselines import RIVALS
 from synth.bench.measure import times_if_any
 from synth.bench.store import Store
 from synth.collective import CollectiveName
+from synth.errors import InputError
 from synth.inputs.load import load_topology
+from synth.paths import find_paths, meeting
 from synth.pipeline import available_cores, synthesize
 from synth.request import Request, Result
 from synth.rivals import Rivals
@@ -236,16 +240,49 @@ def alone(names: Sequence[str]) -> Iterator[str]:
     """A line for every machine: how much faster than the better of ring and tree, each size asked for alone, by simulated time."""
     yield from _RATIO_HEAD
     for name in names:
-        topology = _machine(name)
-        found = []
-        for collective in COLLECTIVES:
-            rivals = Rivals(topology, CollectiveName(collective))
-            for size in _ALONE:
-                best_us = _of_rivals(rivals, size)
-                if best_us < math.inf:
-                    (line,) = answer(topology, collective, size, "time")[0].sizes
-                    found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
-        yield _ratio_line(name, found)
+        yield _ratio_line(name, _ratios_alone(_machine(name), _ALONE))
+
+
+def dumps(folder: Path) -> Iterator[str]:
+    """A line for every machine of a folder of dumps (intake_table.py), of those whose GPUs are joined alike for the first: the
+    shares of the limit at 1 GB, simulated, and how much faster it is than the better of ring and tree, each size asked for alone.
+    """
+    yield "| machine | GPUs | allgather | reduce-scatter | allreduce | alltoall | cases | geometric mean | least | where |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    seen = set()
+    for topology in _dumped(folder):
+        paths = find_paths(topology)
+        joined = tuple((path.src, path.dst, path.GBps, path.alpha_us) for path in paths), tuple(meeting(paths))
+        if topology.num_ranks < 2 or joined in seen:
+            continue
+        seen.add(joined)
+        lines = [answer(topology, collective, GB, "auto")[0].sizes[0] for collective in COLLECTIVES]
+        shares = " | ".join(f"{line.efficiency:.3f}" for line in lines)
+        ratios = _ratio_line("", _ratios_alone(topology, (*_ALONE, GB))).removeprefix("|  | ")
+        yield f"| {topology.name} | {topology.num_ranks} | {shares} | {ratios}"
+
+
+def _dumped(folder: Path) -> Iterator[Topology]:
+    """What the dumps of a folder are read as, those that need hints with these."""
+    for path in files(folder):
+        try:
+            yield read(path).topology
+        except InputError:
+            if (hints := hints_for(path)) is not None:
+                yield read(path, hints).topology
+
+
+def _ratios_alone(topology: Topology, asked: Sequence[int]) -> list[tuple[float, str]]:
+    """How much faster than the better of ring and tree, where there is one, and at what, each of the sizes asked for alone."""
+    found = []
+    for collective in COLLECTIVES:
+        rivals = Rivals(topology, CollectiveName(collective))
+        for size in asked:
+            best_us = _of_rivals(rivals, size)
+            if best_us < math.inf:
+                (line,) = answer(topology, collective, size, "time")[0].sizes
+                found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
+    return found
 
 
 def ratios(path: Path) -> Iterator[str]:
@@ -288,6 +325,8 @@ def main() -> None:
             lines = sizes(names or MACHINES)
         case ["alone", *names]:
             lines = alone(names or MACHINES)
+        case ["dumps", folder]:
+            lines = dumps(Path(folder))
         case ["ratios", store]:
             lines = ratios(Path(store))
         case _:

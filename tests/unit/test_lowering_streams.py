@@ -72,7 +72,8 @@ def test_chunks_of_one_ring_are_one_stream() -> None:
     assert set(streams.sharing.values()) == {1, 2}
     for route in streams.paths:
         assert {paths[path].src for path in route} == {paths[path].dst for path in route} == set(range(8))
-    assert sorted(Counter(streams.of.values()).values()) == [42 * 8] * 2 + [43 * 8] * 4
+    # Runs of 42 and 43 chunks, dealt to other rings rank by rank.
+    assert sorted(Counter(streams.of.values()).values()) == [340] * 2 + [342] * 4
 
 
 def test_streams_that_share_a_path_share_no_channel() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from synth.bounds import Bound, bound_of
 from synth.build import build_instance
 from synth.candidates import Candidate
 from synth.candidates.candidate import JOINT, LARGE_VIEW
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import MOST_READ_TRANSFERS, transfers_of
 from synth.collective import Collective, CollectiveName
 from synth.constants import Constants
@@ -281,9 +283,10 @@ def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> No
 def test_waves_hold_every_candidate_once_and_others_algorithms_first() -> None:
     job = request(ring(4), "allreduce", 256 * MB, objective="time")
     plan = Plan(job, find_paths(job.topology))
-    first, second = plan.waves
-    assert sorted((*first, *second), key=repr) == sorted(plan.candidates(), key=repr)
-    assert not any(each.strategy in BASELINES for each in second)
+    first, finer, last = plan.waves
+    assert sorted((*first, *last), key=repr) == sorted(plan.candidates(), key=repr)
+    assert not {*finer} & {*plan.candidates()}
+    assert not any(each.strategy in BASELINES for each in (*finer, *last))
     whole = replace(job, min_bytes=KB)
     assert len(Plan(whole, plan.paths).waves) == 1
 
@@ -311,9 +314,12 @@ def test_a_large_size_is_looked_at_in_one_cut_first(name: str) -> None:
     """In rounds and in a list; finer and coarser cuts are made if that is not near the limit."""
     topology = load_topology("dgx-a100")
     plan = Plan(request(topology, name, GB, objective="time"), find_paths(topology))
-    first, second = ([each for each in wave if each.strategy == "trees"] for wave in plan.waves)
+    first, *finer, second = ([each for each in wave if each.strategy == "trees"] for wave in plan.waves)
     assert [each.in_rounds for each in first] == [True, False]
     assert len({each.count for each in first}) == 1 < len({each.count for each in second})
+    assert [[(each.count, each.in_rounds) for each in wave] for wave in finer] == [[(1024, False)]] * (
+        name == "allreduce"
+    )
 
 
 def _apart(topology: Topology, collective: str, size: int, **fields: str) -> list[Candidate]:
@@ -416,9 +422,11 @@ def test_one_message_for_a_share_is_tried_where_latency_counts(size: int, tried:
 def test_later_waves_keep_the_places_of_earlier_ones(size: int) -> None:
     job = request(ring(4), "allreduce", size, objective="time")
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
-    one, two = (list(scored) for scored in search.waves())
-    assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
-    assert len(two) > len(one)
+    waves = [list(scored) for scored in search.waves()]
+    assert len(waves) == (3 if size > CONNECTION_BOUND_BYTES else 2)
+    for one, two in pairwise(waves):
+        assert [entry.candidate for entry in two[: len(one)]] == [entry.candidate for entry in one]
+        assert len(two) > len(one)
 
 
 def test_what_comes_in_pieces_is_begun_ahead_if_a_core_is_left() -> None:
