@@ -49,6 +49,8 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
             trial.look_at(scored, more=number < len(plan.waves) and not search.is_over)
             if trial.closed or (search.is_over and trial.has_answers):
                 break
+        if (rivals := trial.rivals_left) and not search.is_over:
+            trial.look_at(search.also(rivals))
         segments = trial.segments(request.max_files)
     files = _files(request, trial, segments, foreseen.files)
     ledger.enter("bound")

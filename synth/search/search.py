@@ -127,6 +127,14 @@ class Search:
         behind = taken.get(True, 0.0) > taken.get(False, math.inf) * _FAR_BEHIND
         return [each for each in planned if not (behind and each.strategy == JOINT)]
 
+    def also(self, left: Sequence[Candidate]) -> list[Scored]:
+        """What was found so far, and what some of the candidates that were left out come to."""
+        for candidate in left:
+            found, seconds = _solved(self, candidate)
+            self.ledger.add(seconds)
+            self.scored = merged([*self.scored, *found])
+        return self.scored
+
     def solve(self, candidate: Candidate) -> Solution | None:
         """The candidate through the stages; None where there is no such on this machine, or of as many chunks."""
         return Making(self.plan, self.ledger)(candidate)

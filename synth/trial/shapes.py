@@ -61,7 +61,7 @@ _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
 #: So are those that were to be so near the best on as many threadblocks as there are.
 _PROMISED = 1.1
-#: Rings and trees whose busiest link takes so much less than the best are tried, the first of so many times over that there is.
+#: Rings and trees whose busiest link takes so much less than the best are tried, rings the first of so many times over that is.
 _OVERTAKING = 1.005
 _OVERTAKING_TIMES = (4, 2, 1)
 #: Programs of LL on many threadblocks that are tried on half of these, and how near the best they are.
@@ -263,18 +263,21 @@ class Shapes:
         yield from self._fewer_rivals(size, (1,), self._near_alone(size))
 
     def overtaking(self, size: int) -> Iterator[Contender]:
-        """Rings and trees whose busiest link lets them be better in a large buffer than all that was simulated, on as many
-        threadblocks as help one: estimates have their ranks wait for whole messages.
+        """Rings and trees whose busiest link lets them be better in a large buffer than all that was simulated: estimates have
+        their ranks wait for whole messages. Rings on as many threadblocks as help one, trees, whose pieces are short, on few.
         """
-        if size < FILLING_BYTES:
-            return
-        best_us = min(self.evidence.timed(size).values(), default=0.0)
         for position, entry in enumerate(self.evidence.scored):
             contender = Contender(position)
             if not self.evidence.is_rival(contender) or size not in entry.times_us:
                 continue
-            if self.evidence.link_us(contender, size) * _OVERTAKING <= best_us:
-                yield from [*self._times_over(contender, _OVERTAKING_TIMES, size)][:1]
+            if self.is_overtaking(self.evidence.link_us(contender, size), size):
+                wide = [*self._times_over(contender, _OVERTAKING_TIMES, size)][:1]
+                yield from wide if entry.candidate.strategy == "ring" else self._times_over(contender, (1, 2), size)
+
+    def is_overtaking(self, link_us: float, size: int) -> bool:
+        """Whether what keeps links busy for so long may be better in a large buffer than all that was simulated."""
+        best_us = min(self.evidence.timed(size).values(), default=0.0)
+        return size >= FILLING_BYTES and link_us * _OVERTAKING <= best_us
 
     def chains_tiles(self, contender: Contender, size: int) -> bool:
         """Whether a contender takes a large buffer through many boxes in the small tiles of LL128."""

@@ -12,6 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from synth.baselines import RIVALS
+from synth.candidates import Candidate
+from synth.candidates.candidate import JOINT
+from synth.candidates.transfers import ways_of
 from synth.choice import Segment
 from synth.search import Scored
 from synth.trial.contender import Contender, Runs
@@ -45,6 +49,8 @@ _SMALL_SHAPES_WORK = 40_000
 _MOST_BETWEEN = 12
 _NEAR_THE_BEST = 1.15
 _WORK_BETWEEN = 250_000
+#: Ranks up to which rings are looked at before an answer is given if they were not yet.
+_MOST_OVERTAKEN_RANKS = 16
 #: Pieces, which take seven to ten times as long as what comes before them, are in time while so much of it is left; three times as
 #: long where what all boxes do alike is simulated for one.
 _EARLY_ENOUGH, _EARLY_ENOUGH_ALIKE = 7 / 8, 3 / 4
@@ -132,6 +138,28 @@ class Trial(Running):
         if all(map(self.is_kept, self.sizes)) and all(map(self.is_kept_up_with, self.sizes)):
             return True
         return all(map(self.is_scheduled, self.sizes)) and not self._is_early
+
+    @property
+    def rivals_left(self) -> list[Candidate]:
+        """Rings and trees that were not looked at and may be faster than the answer to a large buffer: over equal boxes they are
+        planned for last. Trees may be where roots are free. Those of many ranks, which are many messages, never were.
+        """
+        known = [each for each in self.plan.candidates() if each.strategy in RIVALS]
+        many = self.request.topology.num_ranks > _MOST_OVERTAKEN_RANKS
+        if len(self.sizes) > 1 or many or not self.in_any_shape or not known:
+            return []
+        (size,) = self.sizes
+        tried = {entry.candidate.strategy for entry in self.scored}
+        likely = {"ring"} if self.shapes.is_overtaking(self._around_rings_us(size), size) else set()
+        likely |= {"tree"} if JOINT in tried and not self.is_reached(size) else set()
+        return [each for each in known if each.strategy in likely - tried]
+
+    def _around_rings_us(self, size: int) -> float:
+        """How long links are busy at least with what goes around the machine's rings, of each of which a rank gets its share."""
+        collective = self.plan.collective(1)
+        ways, ranks = ways_of(collective), collective.num_ranks
+        rings_GBps = sum(ring.GBps for ring in self.plan.machine.rings)
+        return ways * size * (ranks - 1) / ranks / (rings_GBps * 1e3) if rings_GBps else math.inf
 
     @property
     def _gains_by_finer(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from msccl_xml.model import Algo
 from synth.candidates import Candidate
-from synth.candidates.candidate import LARGE_VIEW, RINGS
+from synth.candidates.candidate import JOINT, LARGE_VIEW, RINGS
 from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.goal import Goal
@@ -1088,6 +1088,36 @@ def test_a_ring_whose_links_may_be_faster_than_what_is_near_the_limit_is_simulat
     assert (plain.position in hopeful) is (behind > 1)
     assert [*trial.shapes.overtaking(GB)] == [Contender(position, 0, 4) for position in hopeful]
     assert not [*trial.shapes.overtaking(8 * MB)]
+
+
+@pytest.mark.parametrize("overtaking", [False, True])
+def test_over_boxes_rings_that_were_left_out_are_looked_at_if_they_may_be_faster(
+    overtaking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes.Shapes, "is_overtaking", lambda *_: overtaking)
+    result = synthesize(request(replicate(load_topology("dgx-a100"), 2), "allgather", GB, objective="time"))
+    assert any(row.strategy == "ring" and row.simulated_us for row in result.tried) is overtaking
+
+
+@pytest.mark.parametrize(("free", "reached"), [(True, False), (True, True), (False, False)])
+def test_trees_are_looked_at_where_roots_are_free_and_nothing_is_at_the_limit(
+    free: bool, reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the NIC all is summed best, as trees do from one rank."""
+    search = search_of(load_topology("a100-pcie6"), "allreduce", GB, GB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    assert trial.rivals_left == []  # nothing was simulated that rings might be faster than
+    wanted = JOINT if free else "halving-doubling"
+    trial.scored = scored_of_some(search, lambda each: each.strategy == wanted)[:1]
+    monkeypatch.setattr(trial, "is_reached", lambda _: reached)
+    assert {each.strategy for each in trial.rivals_left} == ({"tree"} if free and not reached else set())
+
+
+def test_rings_may_be_as_fast_as_their_links() -> None:
+    """A DGX-1 has six of 22 GB/s, which share all of its links."""
+    trial = trial_of_some(load_topology("dgx1"), "allreduce", GB, GB, lambda each: each.strategy == "halving-doubling")
+    assert trial._around_rings_us(GB) == pytest.approx(2 * 7 / 8 * GB / (6 * 22e3))
+    assert {each.strategy for each in trial.rivals_left} == {"ring"}
 
 
 def test_a_search_ends_with_rings_that_may_overtake_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
