@@ -73,6 +73,8 @@ _GRAPH_HEAD = (
 )
 #: Sizes that are asked for alone.
 _ALONE = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
+#: The same of many machines.
+_DUMPED = (64 << 10, 1 << 20, 16 << 20, GB)
 #: Sizes and collectives whose answers are shown one by one.
 _SHOWN = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
 _MESHED = (1 << 20, 16 << 20, GB)
@@ -258,7 +260,7 @@ def dumps(folder: Path) -> Iterator[str]:
         seen.add(joined)
         lines = [answer(topology, collective, GB, "auto")[0].sizes[0] for collective in COLLECTIVES]
         shares = " | ".join(f"{line.efficiency:.3f}" for line in lines)
-        ratios = _ratio_line("", _ratios_alone(topology, (*_ALONE, GB))).removeprefix("|  | ")
+        ratios = _ratio_line("", _ratios_alone(topology, _DUMPED)).removeprefix("|  | ")
         yield f"| {topology.name} | {topology.num_ranks} | {shares} | {ratios}"
 
 
