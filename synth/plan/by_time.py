@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from synth.baselines import BASELINES
 from synth.candidates import Candidate
@@ -14,6 +14,7 @@ from synth.candidates.pieces import summed_pieces
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
 from synth.candidates.transfers import FINE, direct
 from synth.collective import CollectiveName
+from synth.instance import Instance
 from synth.plan.asked import FINER_JOINT, FINER_PIECES, Asked
 from synth.plan.in_time import in_time
 from synth.plan.planned import Planned
@@ -144,38 +145,46 @@ class ByTime:
         """An allreduce of few ranks whose ways meet in finer trees; not where nothing waits for a link on paths that keep apart, in
         rounds that come first. Of more ranks in pieces.
         """
-        request, planned = self.asked.request, self.planned.candidates
-        if request.collective is not CollectiveName.ALLREDUCE or request.max_bytes <= CONNECTION_BOUND_BYTES:
+        planned = self.planned.candidates
+        if not self._adds_up_much:
             return ()
         if not self.traits.is_quick:
             packed = any(each.strategy == "trees" for each in planned)
-            instance, counts = (
-                self.asked.instance(1, request.max_bytes),
-                self.asked.counts(request.max_bytes, FINER_PIECES),
+            return (
+                self._in_time(summed_pieces(*self._cut(FINER_PIECES), self.asked.request.max_bytes)) if packed else ()
             )
-            pieces = summed_pieces(instance, counts, request.max_bytes) if packed else []
-            return tuple(map(partial(in_time, self.traits), pieces))
         finer_by = _FINER_SUMS * (FINER_JOINT if any(each.strategy == JOINT for each in planned) else 1)
-        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, finer_by)
-        finer = finer_sums(instance, counts, planned)
         kept_apart = self.traits.apart and self.traits.keeps_apart
-        return tuple(map(partial(in_time, self.traits), finer)) if not kept_apart else ()
+        return self._in_time(finer_sums(*self._cut(finer_by), planned)) if not kept_apart else ()
 
     def _finer_lists(self) -> tuple[Candidate, ...]:
         """An allreduce of few ranks in finer lists where no ways meet."""
-        request = self.asked.request
-        shared = request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
-        if not (shared and self.asked.ends and self.traits.is_quick and self.traits.boxes is None):
+        alone = self.asked.ends and self.traits.is_quick and self.traits.boxes is None
+        if not (alone and self._adds_up_much):
             return ()
-        instance, counts = self.asked.instance(1, request.max_bytes), self.asked.counts(request.max_bytes, _FINER_LISTS)
-        return tuple(map(partial(in_time, self.traits), finer_lists(instance, counts, self.planned.candidates)))
+        return self._in_time(finer_lists(*self._cut(_FINER_LISTS), self.planned.candidates))
+
+    @property
+    def _adds_up_much(self) -> bool:
+        """Whether it is a large allreduce."""
+        request = self.asked.request
+        return request.collective is CollectiveName.ALLREDUCE and request.max_bytes > CONNECTION_BOUND_BYTES
+
+    def _cut(self, finer_by: int) -> tuple[Instance, tuple[int, ...]]:
+        """The largest buffer, and into what it may be cut, so many times finer than usual."""
+        size = self.asked.request.max_bytes
+        return self.asked.instance(1, size), self.asked.counts(size, finer_by)
+
+    def _in_time(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """The candidates as finely as there is time for."""
+        return tuple(in_time(self.traits, each) for each in candidates)
 
     def _finer_across(self) -> tuple[Candidate, ...]:
         """Chunks with one destination over equal boxes in finer parts than whole shares, of a large buffer."""
         if self.asked.request.max_bytes <= CONNECTION_BOUND_BYTES:
             return ()
         across = [each for each in self.planned.candidates if each.boxed]
-        return tuple(in_time(self.traits, each) for each in across[1:])
+        return self._in_time(across[1:])
 
     def _finer_over_boxes(self) -> tuple[Candidate, ...]:
         """Over equal boxes of few ranks in all finer rounds than the first, where links carry no more than what the limit says: then
@@ -190,7 +199,7 @@ class ByTime:
             asked.collective(each.count).chunks * _NEARLY_FINE >= FINE * ranks for each in paced if not each.pieces
         )
         later = [each for each in paced if each.pieces and fine and asked.collective(1).combining]
-        return tuple(in_time(self.traits, each) for each in paced if each not in usual or each in later)
+        return self._in_time([each for each in paced if each not in usual or each in later])
 
 
 def _apart(made: Sequence[Candidate]) -> list[Candidate]:

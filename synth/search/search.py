@@ -129,6 +129,7 @@ class Search:
 
     def also(self, left: Sequence[Candidate]) -> list[Scored]:
         """What was found so far, and what some of the candidates that were left out come to."""
+        self.ledger.rest()
         for candidate in left:
             found, seconds = _solved(self, candidate)
             self.ledger.add(seconds)
