@@ -306,7 +306,13 @@ def _draft(problem: _Problem, parallel: dict[int, int], *, pack: bool) -> Draft:
         packed=pack,
         capacity=options.capacity,
         shares_apart=problem.layout.instances > 1,
-        options=(options.runtime, options.reuses_scratch, problem.target.inplace, problem.target.outofplace),
+        options=(
+            options.runtime,
+            options.reuses_scratch,
+            options.few_steps,
+            problem.target.inplace,
+            problem.target.outofplace,
+        ),
     )
     longest = max((len(send.chunks) for send in problem.schedule.sends), default=1)
     fewest = _fewest_of_a_transfer(problem.target.collective, problem.target.coll, options)

@@ -192,6 +192,6 @@ class Programs:
             max_bytes=self._most_bytes(contender),
             channels=contender.channels or None,
             max_threadblocks=request.threadblocks,
-            few_steps=self._has_few_steps(contender),
+            few_steps=self._has_few_steps(contender) != contender.otherwise,
             name=f"synth-{request.collective}-{request.topology.name}",
         )

@@ -61,6 +61,8 @@ _NEAR_RIVAL_OF_A_RANGE = 1.1
 _BETWEEN = (2, 4)
 #: So are those that were to be so near the best on as many threadblocks as there are.
 _PROMISED = 1.1
+#: So near the best something may be better on as many threadblocks as it was not on.
+_NEAR_SPREAD = 1.15
 #: Rings and trees whose busiest link takes so much less than the best are tried, rings the first of so many times over that is.
 _OVERTAKING = 1.005
 _OVERTAKING_TIMES = (4, 2, 1)
@@ -261,6 +263,19 @@ class Shapes:
             if promising or contender == tiled:
                 yield from self._times_over(contender, (entry.copies,), size)
         yield from self._fewer_rivals(size, (1,), self._near_alone(size))
+
+    def spread(self, size: int) -> Iterator[Contender]:
+        """Where ways meet in one box and nothing is close to the limit, what was simulated of a large buffer and is not far behind,
+        on few threadblocks if it was on many, and the other way round: estimates do not say which are less in each other's way.
+        """
+        plan, single = self.evidence.plan, self.evidence.request.single_size
+        if size < FILLING_BYTES or not (plan.is_crowded_box and single) or self.evidence.is_close(size):
+            return
+        timed = self.evidence.timed(size)
+        for contender, taken_us in timed.items():
+            made = not self.evidence.is_known(contender) and self.evidence.entry(contender).solution.written is None
+            if made and not contender.otherwise and taken_us <= min(timed.values()) * _NEAR_SPREAD:
+                yield replace(contender, otherwise=True)
 
     def overtaking(self, size: int) -> Iterator[Contender]:
         """Rings and trees whose busiest link lets them be better in a large buffer than all that was simulated: estimates have

@@ -106,7 +106,7 @@ class Trial(Running):
             self.carry_out(self._planned(self.shapes.over_boxes), may_end=True)
         self._look_at_shapes()
         if not more or self.closed:
-            self._look_at_overtaking()
+            self._look_at_last()
 
     @property
     def has_answers(self) -> bool:
@@ -313,17 +313,18 @@ class Trial(Running):
         for _ in range(_MOST_SPREADS):
             self.carry_out(self._planned(self.shapes.neighbours), may_end=True)
 
-    def _look_at_overtaking(self) -> None:
-        """Simulate rings and trees that may still be better than what is near enough to the limit: before an answer is given, since
-        nobody should be worse off than with what a library runs.
+    def _look_at_last(self) -> None:
+        """Before an answer is given simulate what is not close to the limit on other threadblocks, where that may be better, then
+        rings and trees that may still be, since nobody should be worse off than with what a library runs.
         """
-        runs: Runs = {}
-        before = self.work
-        for size in self.plan.looked_at if self.in_any_shape else ():
-            for contender in self.shapes.overtaking(size):
-                self.spend(runs, contender, size, before + _LITTLE_WORK)
-        self.work = before
-        self.carry_out(runs, may_end=True)
+        for shapes in (self.shapes.spread, self.shapes.overtaking) if self.in_any_shape else ():
+            runs: Runs = {}
+            before = self.work
+            for size in self.plan.looked_at:
+                for contender in shapes(size):
+                    self.spend(runs, contender, size, before + _LITTLE_WORK)
+            self.work = before
+            self.carry_out(runs, may_end=True)
 
     def _planned(self, shapes: Callable[[int], Iterable[Contender]], work: int | None = None) -> Runs:
         """The shapes of every size that nothing has closed yet, the largest first, as far as so much work goes (None: a little),

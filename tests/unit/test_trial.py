@@ -1120,6 +1120,29 @@ def test_rings_may_be_as_fast_as_their_links() -> None:
     assert {each.strategy for each in trial.rivals_left} == {"ring"}
 
 
+@pytest.mark.parametrize(
+    ("near", "machine", "spread"), [(1.05, "mi50x8", True), (1.03, "mi50x8", False), (1.05, "dgx1", False)]
+)
+def test_where_ways_meet_what_is_not_close_is_tried_on_other_threadblocks(
+    near: float, machine: str, spread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies in a list are on many of few steps each, and then on few; what is far behind is left."""
+    topology = load_topology(machine)
+    listed = "trees", False, False
+    trial = trial_of_some(
+        topology, "allgather", GB, GB, lambda each: (each.strategy, each.in_rounds, each.apart) == listed
+    )
+    made = trial.contenders[0]
+    limit_us = trial.plan.bound.time_us(GB)
+    far = replace(made, instances=2)
+    monkeypatch.setattr(trial, "_times", {made: {GB: limit_us * near}, far: {GB: limit_us * near * 1.2}})
+    assert [*trial.shapes.spread(GB)] == [replace(made, otherwise=True)] * spread
+    few, many = trial.algo(replace(made, otherwise=True)), trial.algo(made)
+    assert few.threadblocks < many.threadblocks
+    steps = [max(len(tb.steps) for gpu in algo.gpus for tb in gpu.threadblocks) for algo in (few, many)]
+    assert steps[0] > steps[1]
+
+
 def test_a_search_ends_with_rings_that_may_overtake_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes.Shapes, "overtaking", lambda self, size: [Contender(ring_of(self.evidence), 0, 2)])
     trial = trial_of(ring(4), "allgather", GB, GB)
