@@ -8,7 +8,7 @@
     python -m benchmarks.bench_peers rooted [NAME[*NODES] ...]        the same from one rank and to one, beside rings and trees
     python -m benchmarks.bench_peers sizes [NAME[*NODES] ...]         1 KB to 64 MB, each asked for alone, by simulated time
     python -m benchmarks.bench_peers alone [NAME[*NODES] ...]         beside rings and trees, each size asked for alone
-    python -m benchmarks.bench_peers dumps ../shared/real             the same for machines from the wild, and their 1 GB
+    python -m benchmarks.bench_peers dumps ../shared/real [NAME ...]  the same for machines from the wild, and their 1 GB
     python -m benchmarks.bench_peers ratios out/nightly/history.sqlite   the same over ranges, from the nightly job's last run
 
 Each prints a table in Markdown. Seconds are wall clock of one request, search to verified files, imports left out.
@@ -245,9 +245,10 @@ def alone(names: Sequence[str]) -> Iterator[str]:
         yield _ratio_line(name, _ratios_alone(_machine(name), _ALONE))
 
 
-def dumps(folder: Path) -> Iterator[str]:
+def dumps(folder: Path, names: Sequence[str]) -> Iterator[str]:
     """A line for every machine of a folder of dumps (intake_table.py), of those whose GPUs are joined alike for the first: the
     shares of the limit at 1 GB, simulated, and how much faster it is than the better of ring and tree, each size asked for alone.
+    With `names`, those alone.
     """
     yield "| machine | GPUs | allgather | reduce-scatter | allreduce | alltoall | cases | geometric mean | least | where |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
@@ -258,6 +259,8 @@ def dumps(folder: Path) -> Iterator[str]:
         if topology.num_ranks < 2 or joined in seen:
             continue
         seen.add(joined)
+        if names and topology.name not in names:
+            continue
         lines = [answer(topology, collective, GB, "auto")[0].sizes[0] for collective in COLLECTIVES]
         shares = " | ".join(f"{line.efficiency:.3f}" for line in lines)
         ratios = _ratio_line("", _ratios_alone(topology, _DUMPED)).removeprefix("|  | ")
@@ -327,8 +330,8 @@ def main() -> None:
             lines = sizes(names or MACHINES)
         case ["alone", *names]:
             lines = alone(names or MACHINES)
-        case ["dumps", folder]:
-            lines = dumps(Path(folder))
+        case ["dumps", folder, *names]:
+            lines = dumps(Path(folder), names)
         case ["ratios", store]:
             lines = ratios(Path(store))
         case _:
