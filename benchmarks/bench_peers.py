@@ -21,7 +21,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.intake_table import files, hints_for, read
@@ -261,9 +261,10 @@ def dumps(folder: Path, names: Sequence[str]) -> Iterator[str]:
         seen.add(joined)
         if names and topology.name not in names:
             continue
-        lines = [answer(topology, collective, GB, "auto")[0].sizes[0] for collective in COLLECTIVES]
-        shares = " | ".join(f"{line.efficiency:.3f}" for line in lines)
-        ratios = _ratio_line("", _ratios_alone(topology, _DUMPED)).removeprefix("|  | ")
+        largest = {each: answer(topology, each, GB, "time")[0].sizes[0] for each in COLLECTIVES}
+        shares = " | ".join(f"{row.efficiency:.3f}" for row in largest.values())
+        taken_us = {(collective, GB): row.time_us for collective, row in largest.items()}
+        ratios = _ratio_line("", _ratios_alone(topology, _DUMPED, taken_us)).removeprefix("|  | ")
         yield f"| {topology.name} | {topology.num_ranks} | {shares} | {ratios}"
 
 
@@ -277,16 +278,23 @@ def _dumped(folder: Path) -> Iterator[Topology]:
                 yield read(path, hints).topology
 
 
-def _ratios_alone(topology: Topology, asked: Sequence[int]) -> list[tuple[float, str]]:
-    """How much faster than the better of ring and tree, where there is one, and at what, each of the sizes asked for alone."""
+def _ratios_alone(
+    topology: Topology, asked: Sequence[int], known_us: Mapping[tuple[str, int], float] | None = None
+) -> list[tuple[float, str]]:
+    """How much faster than the better of ring and tree, where there is one, and at what, each of the sizes asked for alone; what is
+    known of these, by collective and size, is not asked for again.
+    """
     found = []
+    known_us = known_us or {}
     for collective in COLLECTIVES:
         rivals = Rivals(topology, CollectiveName(collective))
         for size in asked:
             best_us = _of_rivals(rivals, size)
             if best_us < math.inf:
-                (line,) = answer(topology, collective, size, "time")[0].sizes
-                found.append((best_us / line.time_us, f"{collective}, {format_size(size)}"))
+                taken_us = (
+                    known_us.get((collective, size)) or answer(topology, collective, size, "time")[0].sizes[0].time_us
+                )
+                found.append((best_us / taken_us, f"{collective}, {format_size(size)}"))
     return found
 
 

@@ -272,9 +272,10 @@ class Shapes:
         if size < FILLING_BYTES or not (plan.is_crowded_box and single) or self.evidence.is_close(size):
             return
         timed = self.evidence.timed(size)
+        limit_us = min(timed.values(), default=0.0) * _NEAR_SPREAD
         for contender, taken_us in timed.items():
             made = not self.evidence.is_known(contender) and self.evidence.entry(contender).solution.written is None
-            if made and not contender.otherwise and taken_us <= min(timed.values()) * _NEAR_SPREAD:
+            if made and not contender.otherwise and taken_us <= limit_us:
                 yield replace(contender, otherwise=True)
 
     def overtaking(self, size: int) -> Iterator[Contender]:
