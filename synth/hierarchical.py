@@ -7,6 +7,7 @@ chunk and link by link.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -31,16 +32,28 @@ from synth.timing import check_routing, check_schedule, messages_of, retime
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
 _FEW_TRANSFERS = 3_000
-#: How the first box's chunks are routed: those for all ranks, and those with one destination.
-Way = HierarchyRouting | AcrossRouting
-_RING = HierarchyRouting()
+#: Routes the first box's chunks on a folded instance.
+Route = Callable[[Instance, Boxes], Routed]
+
+
+def over_boxes(way: HierarchyRouting | AcrossRouting) -> Route:
+    """The route of chunks for all ranks, or of those with one destination, from box to box."""
+
+    def routed(folded: Instance, boxes: Boxes) -> Routed:
+        routing, packing = way(folded, boxes)
+        return Routed("hierarchy", routing, None, way.about, packing.load_us)
+
+    return routed
+
+
+_RING = over_boxes(HierarchyRouting())
 
 
 def hierarchical(
-    instance: Instance, boxes: Boxes, stages: Stages, way: Way = _RING, view: str | None = None
+    instance: Instance, boxes: Boxes, stages: Stages, route: Route = _RING, view: str | None = None
 ) -> Solution:
-    """The solution of an instance on a cluster of equal boxes; `way` routes the first box's chunks, `stages` are those after it, and
-    `view` is the protocol for whose connections messages are ordered, if any.
+    """The solution of an instance on a cluster of equal boxes; `route` is for the first box's chunks, `stages` are those after it,
+    and `view` is the protocol for whose connections messages are ordered, if any.
 
     Raises NoAnswerError where chunks of one box are no images of another's (their counts differ, or a root is special), or where
     boxes share a link that they cannot use at the same time; CheckError for a bug of ours.
@@ -49,7 +62,7 @@ def hierarchical(
     folded = _folded(seen, replace(boxes, rotation=seen.symmetries[0]))
 
     def routed(shown: Instance) -> Routed:
-        return _routed(as_described(shown) if view else shown, boxes, way)
+        return route(as_described(shown) if view else shown, boxes)
 
     solution = _on_one_box(stages, folded, instance)(folded.instance, routed)
     one = Folded(boxes, solution.schedule)
@@ -60,14 +73,14 @@ def hierarchical(
 
 
 def hierarchical_in_rounds(
-    instance: Instance, boxes: Boxes, stages: Stages, way: Way, rounds: Rounds, most: int | None = None
+    instance: Instance, boxes: Boxes, stages: Stages, route: Route, rounds: Rounds, most: int | None = None
 ) -> Solution:
     """`hierarchical` with one box's messages, over few ways, ordered in rounds, in pieces where `most` are said.
 
     Raises NoAnswerError where a connection has too many messages for that, too.
     """
     folded = _folded(instance, boxes)
-    strategy = over_few_ways(lambda shown: _routed(shown, boxes, way))
+    strategy = over_few_ways(lambda shown: route(shown, boxes))
     solution = _on_one_box(stages, folded, instance).in_rounds(
         folded.instance, strategy, partial(rounds, boxes=boxes), most
     )
@@ -100,12 +113,6 @@ def _unfolded(instance: Instance, folded: Fold, solution: Solution, one: Folded)
     check_schedule(instance, schedule)
     interpreted = folded.unfold(one.interpreted) if one.interpreted else None
     return replace(solution, instance=instance, schedule=schedule, bound_us=None, folded=one, interpreted=interpreted)
-
-
-def _routed(folded: Instance, boxes: Boxes, way: Way) -> Routed:
-    """The first box's chunks on a folded instance."""
-    routing, packing = way(folded, boxes)
-    return Routed("hierarchy", routing, None, way.about, packing.load_us)
 
 
 def _folded(instance: Instance, boxes: Boxes) -> Fold:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from synth.boxes import Boxes
 from synth.choices import STRATEGIES
 from synth.errors import InputError
 from synth.instance import Instance
@@ -14,6 +15,7 @@ from synth.ir import Routing, Transfer
 from synth.milp import SolveOptions, Status
 from synth.routing.greedy import GreedyRouting
 from synth.routing.milp import MilpRouting
+from synth.routing.packing import Packing
 from synth.routing.relaxed import relaxed_cost
 from synth.routing.trees import TreesRouting
 from synth.solve import Routed, Strategy
@@ -60,6 +62,13 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             raise InputError("--strategy", "", name, expected)
         case _:
             raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
+
+
+def rotated_trees(folded: Instance, boxes: Boxes) -> Routed:
+    """The packing of the first box's chunks on a folded instance (synth.reductions.fold), whose images are those of the others."""
+    routing, packing = TreesRouting()(folded, sources=boxes.ranks[0])
+    loaded = replace(routing, relaxed_us=busiest_link_us(folded, routing.transfers))
+    return Routed("trees", loaded, None, _how_good(packing), packing.bound_us)
 
 
 def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
@@ -149,10 +158,13 @@ def _trees(instance: Instance, paths: Collection[int] | None = None) -> Routed:
     routing, packing = TreesRouting()(instance, paths=paths)
     if paths is not None:
         return Routed("trees", _costed(instance, routing), None, "packing over some of the paths")
+    return Routed("trees", _costed(instance, routing), None, _how_good(packing), packing.bound_us)
+
+
+def _how_good(packing: Packing) -> str:
+    """What is proved of a packing, in words."""
     close = packing.load_us <= packing.bound_us * (1 + TreesRouting().packing.gap)
-    return Routed(
-        "trees", _costed(instance, routing), None, "optimal packing" if close else "packing", packing.bound_us
-    )
+    return "optimal packing" if close else "packing"
 
 
 def _flow(instance: Instance) -> Routed:

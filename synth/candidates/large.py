@@ -9,7 +9,15 @@ from synth.candidates.candidate import LARGE_VIEW, Candidate
 from synth.candidates.cuts import large_cuts, worthwhile_counts
 from synth.candidates.links import is_crowded, is_uneven
 from synth.candidates.pieces import in_pieces
-from synth.candidates.transfers import FINE, MAX_PACED_TRANSFERS, direct, own_chunks, readable_counts, with_count
+from synth.candidates.transfers import (
+    FINE,
+    MAX_FINEST_PACED_TRANSFERS,
+    MAX_PACED_TRANSFERS,
+    direct,
+    own_chunks,
+    readable_counts,
+    with_count,
+)
 from synth.collective import ROOTED, SHARED
 from synth.instance import Instance
 
@@ -28,7 +36,7 @@ def large_candidates(
 
     Over `boxes`, beside what is made for these, only the finest cut is worth it: in rounds, for connections where something is added
     up, and else for links alone, since nothing holds copies up. Where unequal links `inside` boxes are what limits, it is all that
-    is worth it, cut as finely as it is made in seconds, in rounds (or in pieces) and for connections.
+    is worth it, cut as finely as it is made in seconds, in rounds (sums in pieces) and for connections.
     """
     if direct(instance.collective):
         finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
@@ -39,11 +47,11 @@ def large_candidates(
     alone = Candidate("trees", finest, buffer_bytes)
     fine = Candidate("trees", top, buffer_bytes, LARGE_VIEW, in_rounds=True)
     pieces: list[Candidate] = []
-    if single and (inside or (not boxes and is_uneven(instance.paths))) and instance.collective.name in SHARED:
+    pieced = instance.collective.combining if inside else not boxes and is_uneven(instance.paths)
+    if single and pieced and instance.collective.name in SHARED:
         pieces = in_pieces(instance, counts, fine, alone=not inside)
     if inside:
-        fine = replace(fine, count=max((*readable_counts(instance, counts, MAX_PACED_TRANSFERS), top)))
-        return [*(pieces or [fine]), replace(fine, in_rounds=False)]
+        return _inside(instance, counts, fine, pieces)
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
@@ -59,6 +67,20 @@ def large_candidates(
     if instance.collective.name in ROOTED or is_crowded(instance.paths):
         first.append(alone)
     return list(dict.fromkeys([*pieces, *first, *most, fine, *listed]))
+
+
+def _inside(
+    instance: Instance, counts: Sequence[int], fine: Candidate, pieces: Sequence[Candidate]
+) -> list[Candidate]:
+    """What is worth it where unequal links inside equal boxes limit: sums in pieces, copies in rounds of equal messages, cut as
+    finely as a runtime reads, which all boxes send at the same time, and either in a list.
+    """
+    paced, finest = (
+        max((*readable_counts(instance, counts, most), fine.count))
+        for most in (MAX_PACED_TRANSFERS, MAX_FINEST_PACED_TRANSFERS)
+    )
+    rounds = replace(fine, count=paced if instance.collective.combining else finest)
+    return [*(pieces or [rounds]), replace(fine, count=paced, in_rounds=False)]
 
 
 def _most_read(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -18,13 +18,16 @@ from synth.boxes import Boxes, powers
 from synth.instance import Instance, Symmetry
 from synth.ir import Schedule, Send
 from synth.paths import Path
+from synth.symmetry import free_group
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """`instance` is the cluster with links merged: its schedules are of the chunks `deciding`, those that the first box owns."""
+    """`instance` is the cluster with links merged: its schedules are of the chunks `deciding`, those that the first box owns, and
+    its symmetries those that take the first box to itself.
+    """
 
     instance: Instance
     boxes: Boxes
@@ -56,7 +59,7 @@ def fold(instance: Instance, boxes: Boxes) -> Fold | None:
     chunks = powers(rotated, boxes.count)
     if not share_nothing(instance.paths, boxes):
         return None
-    one = merged(instance, boxes)
+    one = replace(merged(instance, boxes), symmetries=_in_place(instance, boxes))
     deciding = tuple(d.chunk for d in instance.demands if boxes.box_of[d.source] == 0)
     return Fold(one, boxes, chunks, deciding)
 
@@ -74,6 +77,17 @@ def merged(instance: Instance, boxes: Boxes) -> Instance:
     one = boxes.links.min(axis=0).tolist()
     paths = tuple(replace(path, links=tuple(one[link] for link in path.links)) for path in instance.paths)
     return replace(instance, paths=paths, symmetries=())
+
+
+def _in_place(instance: Instance, boxes: Boxes) -> tuple[Symmetry, ...]:
+    """The instance's symmetries that take the first box to itself, on links merged; the identity is left out."""
+    one, first = boxes.links.min(axis=0).tolist(), set(boxes.ranks[0])
+    kept = []
+    for member in (free_group(instance.symmetries) or ())[1:]:
+        if {member.ranks[rank] for rank in first} == first:
+            links = (one[image] if one[link] == link else link for link, image in enumerate(member.links))
+            kept.append(replace(member, links=tuple(links)))
+    return tuple(kept)
 
 
 def chunk_images(instance: Instance, symmetry: Symmetry) -> Ints | None:

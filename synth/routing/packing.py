@@ -196,13 +196,18 @@ class TreePacking:
     few_ranks: int = 32
 
     def __call__(
-        self, instance: Instance, known: Sequence[tuple[int, ...]] = (), paths: Collection[int] | None = None
+        self,
+        instance: Instance,
+        known: Sequence[tuple[int, ...]] = (),
+        paths: Collection[int] | None = None,
+        sources: Collection[int] | None = None,
     ) -> Packing:
         """The packing of the instance's demands; loads in us for all chunks together. `known` are trees (sorted paths) of the first
         commodity that are worth looking at from the start: pricing finds what loads least, but not always what is shallow as well.
-        `paths` may be used (None: all), over which every source has to reach its destinations.
+        `paths` may be used (None: all), over which every source has to reach its destinations, and of the demands those of the
+        `sources` count (None: all).
         """
-        commodities = commodities_of(instance)
+        commodities = tuple(c for c in commodities_of(instance) if sources is None or c.source in sources)
         if not commodities:
             return Packing((), (), 0.0, 0.0, 0)
         master = Master(instance, commodities, paths, resumes=instance.num_ranks > self.few_ranks)

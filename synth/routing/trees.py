@@ -23,14 +23,18 @@ class TreesRouting:
     rounding: Rounding = field(default_factory=Rounding)
 
     def __call__(
-        self, instance: Instance, known: Sequence[tuple[int, ...]] = (), paths: Collection[int] | None = None
+        self,
+        instance: Instance,
+        known: Sequence[tuple[int, ...]] = (),
+        paths: Collection[int] | None = None,
+        sources: Collection[int] | None = None,
     ) -> tuple[Routing, Packing]:
-        """A routing of the instance's demands (broadcast form) over `paths` (None: all) and the packing that proves how good it is
-        among those; `known` are trees for it.
+        """A routing of the instance's demands (broadcast form), or of those of the `sources` alone, over `paths` (None: all) and the
+        packing that proves how good it is among those; `known` are trees for it.
 
         Chunks of one source that share a tree have neighbouring numbers, so that they can travel together.
         """
-        packing = self.packing(instance, known, paths)
+        packing = self.packing(instance, known, paths, sources)
         counts = self.rounding(Network.of(instance), packing, instance.num_ranks)
         transfers: list[Transfer] = []
         for commodity, trees in zip(packing.commodities, counts, strict=True):

@@ -20,7 +20,7 @@ from synth.candidates.transfers import direct
 from synth.candidates.turns import MOST_AROUND
 from synth.errors import NoAnswerError
 from synth.exchanged import exchanged
-from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, without_surplus
+from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, over_boxes, without_surplus
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Routing
@@ -30,6 +30,7 @@ from synth.milp import SolveOptions
 from synth.ordering import JOINT_ROUNDS, RULES, Ordering, Rounds, Turns
 from synth.plan import Plan
 from synth.reductions.padding import pad
+from synth.reductions.rotation import rotating
 from synth.request import Request
 from synth.routing.across import AcrossRouting
 from synth.routing.central import added_up_at
@@ -38,7 +39,7 @@ from synth.routing.patterns import DIRECT
 from synth.scheduling import Justification, MilpScheduling, Scheduling
 from synth.search.ledger import Ledger
 from synth.solve import Solution, Stages, Strategy
-from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, strategy
+from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, rotated_trees, strategy
 from synth.timing import check_schedule, messages_of, retime
 
 #: Sort keys that are tried for large buffers on an interpreter.
@@ -202,7 +203,7 @@ class Making:
             return without_surplus(self._hierarchy(padding.padded, boxes, candidate, pattern), padding)
         # Smaller buffers wait for every message more, those of a range, too, which are served by what is made for larger ones.
         several = self.request.single_size and self.request.max_bytes > CONNECTION_BOUND_BYTES
-        way = AcrossRouting() if pattern == DIRECT else HierarchyRouting(pattern, several=several)
+        way = over_boxes(AcrossRouting() if pattern == DIRECT else HierarchyRouting(pattern, several=several))
         if not candidate.in_rounds:
             stages = self._listing(self._quick_stages, candidate)
             return hierarchical(instance, boxes, stages, way, candidate.view)
@@ -246,8 +247,11 @@ class Making:
 
     def _in_rounds(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution | None:
         """Made for the connections of an interpreter, in rounds; None where one of them would have too many messages."""
+        turned = self._rotating(instance, candidate)
         try:
             rounds = self._rounds(candidate)
+            if turned is not None:
+                return hierarchical_in_rounds(*turned, self._quick_stages, rotated_trees, rounds, candidate.pieces)
             return self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
         except NoAnswerError:
             return None
@@ -272,8 +276,17 @@ class Making:
             # Their estimates say little of which key is the best, so the others are not worth their time.
             ordering = replace(stages.ordering, work=Ordering().work)
             stages = replace(stages, ordering=ordering, reordering=ordering)
+        if turned := self._rotating(instance, candidate):
+            return hierarchical(*turned, stages, rotated_trees, candidate.view)
         solution = stages(viewed, routed)
         return self._as_on_links(instance, solution)
+
+    def _rotating(self, instance: Instance, candidate: Candidate) -> tuple[Instance, Boxes] | None:
+        """The instance with its ranks in runs that do alike, where it has such, for a packing of large buffers over all paths: there
+        bandwidth is all that counts, of which every run can have the same.
+        """
+        large = candidate.view == LARGE_VIEW and candidate.anchor_bytes > CONNECTION_BOUND_BYTES
+        return rotating(instance) if large and candidate.strategy == "trees" and not candidate.apart else None
 
     def _as_on_links(self, instance: Instance, solution: Solution) -> Solution:
         """What was made for the connections of an interpreter, timed on the links as they are."""
