@@ -7,7 +7,8 @@ chunk and link by link.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +27,7 @@ from synth.routing.patterns import DIRECT
 from synth.routing.rooted import RootedRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
-from synth.strategies import over_few_ways
+from synth.strategies import AS_EVEN, over_few_ways, rotated_trees
 from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
@@ -85,6 +86,22 @@ def hierarchical_in_rounds(
         folded.instance, strategy, partial(rounds, boxes=boxes), most
     )
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
+
+
+def evenly_rotated(turns: Sequence[tuple[Instance, Boxes]]) -> tuple[Instance, Boxes]:
+    """Of an instance with its ranks in ever longer runs the first whose packing, in whole chunks, loads links about as evenly as can
+    be: the more runs do alike, the fewer chunks there are to choose ways for. If none does, the one that is nearest to that.
+    """
+    best, least = turns[0], math.inf
+    for instance, boxes in turns:
+        shown = _folded(instance, boxes).instance
+        routed = rotated_trees(shown.reversed() if instance.collective.combining else shown, boxes)
+        above = routed.routing.relaxed_us / (routed.bound_us or math.inf)
+        if above < least:
+            best, least = (instance, boxes), above
+        if above <= 1 + AS_EVEN:
+            break
+    return best
 
 
 def chained(instance: Instance, boxes: Boxes, pattern: str) -> Routed:

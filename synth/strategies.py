@@ -27,7 +27,7 @@ LEAN_MILP_BINARIES = 60
 #: Binaries up to which `--strategy milp` cuts finer than it must: HiGHS ended such programs in seconds in trials.
 MILP_BINARIES = 1_000
 #: Few ways are as good as many if the busiest link carries no more than this share more.
-_AS_EVEN = 5e-3
+AS_EVEN = 5e-3
 #: Ways that are tried for what one rank sends or gets, for every rank: more hardly ever load links more evenly.
 _MOST_WAYS_OF_A_RANK = 4
 
@@ -83,7 +83,7 @@ def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:
         if left or parts == 1:
             return found
         few = _in_parts(strategy, instance, count)
-        even_us = busiest_link_us(instance, found.routing.transfers) * (1 + _AS_EVEN)
+        even_us = busiest_link_us(instance, found.routing.transfers) * (1 + AS_EVEN)
         return found if busiest_link_us(instance, few.routing.transfers) > even_us else few
 
     return routed
@@ -102,14 +102,14 @@ def over_fewest_ways(strategy: Strategy) -> Strategy:
             if _least_us(instance) / count <= even_us:
                 few = _in_parts(strategy, instance, count)
                 tried.append((busiest_link_us(instance, few.routing.transfers), few))
-                even_us = (few.bound_us or math.inf) * (1 + _AS_EVEN)
+                even_us = (few.bound_us or math.inf) * (1 + AS_EVEN)
                 if tried[-1][0] <= even_us < math.inf:
                     break
             count *= 2
         if not tried or tried[-1][0] > even_us or _number_of_ways(tried[-1][1]) > ranks:
             found = strategy(instance)
             tried.append((busiest_link_us(instance, found.routing.transfers), found))
-        even_us = min(load_us for load_us, _ in tried) * (1 + _AS_EVEN)
+        even_us = min(load_us for load_us, _ in tried) * (1 + AS_EVEN)
         return min((each for load_us, each in tried if load_us <= even_us), key=_number_of_ways)
 
     return routed

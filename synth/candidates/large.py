@@ -69,9 +69,7 @@ def large_candidates(
     return list(dict.fromkeys([*pieces, *first, *most, fine, *listed]))
 
 
-def _inside(
-    instance: Instance, counts: Sequence[int], fine: Candidate, pieces: Sequence[Candidate]
-) -> list[Candidate]:
+def _inside(instance: Instance, counts: Sequence[int], fine: Candidate, pieces: Sequence[Candidate]) -> list[Candidate]:
     """What is worth it where unequal links inside equal boxes limit: sums in pieces, copies in rounds of equal messages, cut as
     finely as a runtime reads, which all boxes send at the same time, and either in a list.
     """

@@ -116,6 +116,14 @@ class BySchedule:
         coarser = [each for each in first if _is_listed(each) and finest and each.count < finest[0].count]
         if not coarser:
             return first
+        if self.traits.is_rotated and not any(each.strategy == JOINT for each in finest):
+            # A run of ranks is soon made for an interpreter, and as finely in rounds.
+            listed = [replace(each, view=LARGE_VIEW) for each in finest]
+            return [
+                *(each for each in first if each not in coarser),
+                *(replace(each, in_rounds=True) for each in listed),
+                *listed,
+            ]
         paced = [each for each in self._finer if each.strategy == JOINT and each.in_rounds][-1:]
         paced = [each for each in paced if is_time_for(self.traits, each, _MADE_AT_ONCE)]
         coarser += [each for each in first if paced and each.strategy == JOINT and each.in_rounds]

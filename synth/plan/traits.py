@@ -22,6 +22,7 @@ from synth.plan.asked import Asked
 from synth.protocols import ll128_is_safe
 from synth.reductions.boxes import nodes_of
 from synth.reductions.fold import fold
+from synth.reductions.rotation import rotations
 from synth.request import Request
 from synth.routing.apart import PathsApart
 from synth.routing.hierarchy import HierarchyRouting
@@ -129,6 +130,11 @@ class Traits:
         box_of = self.boxes.box_of
         paths = self.asked.instance(self.request.topology.num_ranks, self.request.max_bytes).paths
         return [path for path in paths if box_of[path.src] == box_of[path.dst]]
+
+    @cached_property
+    def is_rotated(self) -> bool:
+        """Whether the ranks are in runs that do alike (synth.reductions.rotation)."""
+        return any(True for _ in rotations(self._whole))
 
     @property
     def is_direct_within(self) -> bool:

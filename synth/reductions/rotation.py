@@ -7,6 +7,7 @@ run of ranks and turn for the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from synth.boxes import Boxes
@@ -15,9 +16,9 @@ from synth.reductions.fold import chunk_images, share_nothing
 from synth.symmetry import free_group
 
 
-def rotating(instance: Instance) -> tuple[Instance, Boxes] | None:
-    """The instance with the rotation by the fewest ranks that its symmetries make as the first of these, and the runs of ranks as
-    boxes; None where there is none that takes chunks to chunks and moves every link that paths cross.
+def rotations(instance: Instance) -> Iterator[tuple[Instance, Boxes]]:
+    """For each rotation that the instance's symmetries make, takes chunks to chunks, and moves every link that paths cross: the
+    instance with it as the first of its symmetries, and the runs of ranks as boxes, the shortest runs first.
     """
     ranks = instance.num_ranks
     members = {member.ranks: member for member in free_group(instance.symmetries) or ()}
@@ -28,5 +29,4 @@ def rotating(instance: Instance) -> tuple[Instance, Boxes] | None:
         boxes = Boxes(tuple(tuple(range(first, first + size)) for first in range(0, ranks, size)), rotation)
         if share_nothing(instance.paths, boxes) and chunk_images(instance, rotation) is not None:
             others = (each for each in instance.symmetries if each != rotation)
-            return replace(instance, symmetries=(rotation, *others)), boxes
-    return None
+            yield replace(instance, symmetries=(rotation, *others)), boxes

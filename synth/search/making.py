@@ -20,7 +20,14 @@ from synth.candidates.transfers import direct
 from synth.candidates.turns import MOST_AROUND
 from synth.errors import NoAnswerError
 from synth.exchanged import exchanged
-from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, over_boxes, without_surplus
+from synth.hierarchical import (
+    chained,
+    evenly_rotated,
+    hierarchical,
+    hierarchical_in_rounds,
+    over_boxes,
+    without_surplus,
+)
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Routing
@@ -30,7 +37,7 @@ from synth.milp import SolveOptions
 from synth.ordering import JOINT_ROUNDS, RULES, Ordering, Rounds, Turns
 from synth.plan import Plan
 from synth.reductions.padding import pad
-from synth.reductions.rotation import rotating
+from synth.reductions.rotation import rotations
 from synth.request import Request
 from synth.routing.across import AcrossRouting
 from synth.routing.central import added_up_at
@@ -286,7 +293,10 @@ class Making:
         bandwidth is all that counts, of which every run can have the same.
         """
         large = candidate.view == LARGE_VIEW and candidate.anchor_bytes > CONNECTION_BOUND_BYTES
-        return rotating(instance) if large and candidate.strategy == "trees" and not candidate.apart else None
+        if not large or candidate.strategy != "trees" or candidate.apart:
+            return None
+        turns = [*rotations(instance)]
+        return evenly_rotated(turns) if len(turns) > 1 else next(iter(turns), None)
 
     def _as_on_links(self, instance: Instance, solution: Solution) -> Solution:
         """What was made for the connections of an interpreter, timed on the links as they are."""
