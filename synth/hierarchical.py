@@ -8,7 +8,7 @@ chunk and link by link.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,14 +27,12 @@ from synth.routing.patterns import DIRECT
 from synth.routing.rooted import RootedRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
-from synth.strategies import AS_EVEN, over_few_ways, rotated_trees
+from synth.strategies import AS_EVEN, Route, over_few_ways, rotated
 from synth.timing import check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
 _FEW_TRANSFERS = 3_000
-#: Routes the first box's chunks on a folded instance.
-Route = Callable[[Instance, Boxes], Routed]
 
 
 def over_boxes(way: HierarchyRouting | AcrossRouting) -> Route:
@@ -95,7 +93,7 @@ def evenly_rotated(turns: Sequence[tuple[Instance, Boxes]]) -> tuple[Instance, B
     best, least = turns[0], math.inf
     for instance, boxes in turns:
         shown = _folded(instance, boxes).instance
-        routed = rotated_trees(shown.reversed() if instance.collective.combining else shown, boxes)
+        routed = rotated("trees")(shown.reversed() if instance.collective.combining else shown, boxes)
         above = routed.routing.relaxed_us / (routed.bound_us or math.inf)
         if above < least:
             best, least = (instance, boxes), above

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from synth.boxes import Boxes
@@ -30,6 +30,8 @@ MILP_BINARIES = 1_000
 AS_EVEN = 5e-3
 #: Ways that are tried for what one rank sends or gets, for every rank: more hardly ever load links more evenly.
 _MOST_WAYS_OF_A_RANK = 4
+#: Routes the first box's chunks on an instance that is folded onto it.
+Route = Callable[[Instance, Boxes], Routed]
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,17 @@ def strategy(name: str, options: StrategyOptions) -> Strategy:
             raise InputError("--strategy", "", name, " or ".join(STRATEGIES))
 
 
-def rotated_trees(folded: Instance, boxes: Boxes) -> Routed:
-    """The packing of the first box's chunks on a folded instance (synth.reductions.fold), whose images are those of the others."""
-    routing, packing = TreesRouting()(folded, sources=boxes.ranks[0])
-    loaded = replace(routing, relaxed_us=busiest_link_us(folded, routing.transfers))
-    return Routed("trees", loaded, None, _how_good(packing), packing.bound_us)
+def rotated(name: str) -> Route:
+    """The packing called `name` of the first box's chunks on a folded instance (synth.reductions.fold), whose images are those of
+    the others.
+    """
+
+    def routed(folded: Instance, boxes: Boxes) -> Routed:
+        routing, packing = TreesRouting()(folded, sources=boxes.ranks[0])
+        loaded = replace(routing, relaxed_us=busiest_link_us(folded, routing.transfers))
+        return Routed(name, loaded, None, _how_good(packing), packing.bound_us)
+
+    return routed
 
 
 def over_few_ways(strategy: Strategy, whole: int | None = None) -> Strategy:

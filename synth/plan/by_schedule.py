@@ -110,20 +110,17 @@ class BySchedule:
 
     def _listed_finest(self, first: list[Candidate]) -> list[Candidate]:
         """With the finest list of trees in place of coarser ones: of many ranks one is made as soon as the other, and is nearer.
-        With free roots the finest rounds, too: an interpreter keeps up with these alone.
+        Without boxes the finest rounds, too, and with free roots, where an interpreter keeps up with these alone.
         """
         finest = [each for each in self._finer if _is_listed(each)][-1:]
         coarser = [each for each in first if _is_listed(each) and finest and each.count < finest[0].count]
         if not coarser:
             return first
-        if self.traits.is_rotated and not any(each.strategy == JOINT for each in finest):
-            # A run of ranks is soon made for an interpreter, and as finely in rounds.
-            listed = [replace(each, view=LARGE_VIEW) for each in finest]
-            return [
-                *(each for each in first if each not in coarser),
-                *(replace(each, in_rounds=True) for each in listed),
-                *listed,
-            ]
+        if self.traits.boxes is None and not any(each.strategy == JOINT for each in finest):
+            paced = [replace(each, view=LARGE_VIEW, in_rounds=True) for each in finest]
+            # What is made for an interpreter takes longer, unless runs of ranks do alike.
+            listed = [replace(each, view=LARGE_VIEW if self.traits.rotates(each.count) else None) for each in finest]
+            return [*(each for each in first if each not in coarser), *paced, *listed]
         paced = [each for each in self._finer if each.strategy == JOINT and each.in_rounds][-1:]
         paced = [each for each in paced if is_time_for(self.traits, each, _MADE_AT_ONCE)]
         coarser += [each for each in first if paced and each.strategy == JOINT and each.in_rounds]

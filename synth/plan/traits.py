@@ -131,10 +131,9 @@ class Traits:
         paths = self.asked.instance(self.request.topology.num_ranks, self.request.max_bytes).paths
         return [path for path in paths if box_of[path.src] == box_of[path.dst]]
 
-    @cached_property
-    def is_rotated(self) -> bool:
-        """Whether the ranks are in runs that do alike (synth.reductions.rotation)."""
-        return any(True for _ in rotations(self._whole))
+    def rotates(self, count: int) -> bool:
+        """Whether the ranks are in runs that do alike (synth.reductions.rotation), with their largest buffers in so many chunks."""
+        return next(rotations(self.asked.instance(count, self.request.max_bytes)), None) is not None
 
     @property
     def is_direct_within(self) -> bool:

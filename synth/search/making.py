@@ -46,7 +46,7 @@ from synth.routing.patterns import DIRECT
 from synth.scheduling import Justification, MilpScheduling, Scheduling
 from synth.search.ledger import Ledger
 from synth.solve import Solution, Stages, Strategy
-from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, rotated_trees, strategy
+from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, rotated, strategy
 from synth.timing import check_schedule, messages_of, retime
 
 #: Sort keys that are tried for large buffers on an interpreter.
@@ -258,7 +258,9 @@ class Making:
         try:
             rounds = self._rounds(candidate)
             if turned is not None:
-                return hierarchical_in_rounds(*turned, self._quick_stages, rotated_trees, rounds, candidate.pieces)
+                return hierarchical_in_rounds(
+                    *turned, self._quick_stages, rotated(candidate.strategy), rounds, candidate.pieces
+                )
             return self._quick_stages.in_rounds(instance, over_few_ways(chosen), rounds, candidate.pieces)
         except NoAnswerError:
             return None
@@ -275,25 +277,22 @@ class Making:
     def _for_interpreter(self, instance: Instance, candidate: Candidate, chosen: Strategy) -> Solution:
         """Made for the connections of an interpreter, and timed on the links as they are. Packings know links alone."""
         assert candidate.view is not None
-        viewed = as_interpreted(instance, candidate.view)
-        packed = candidate.chained or candidate.strategy in ("trees", "flow")
-        routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
         stages = self._listing(self._large_stages if candidate.view == LARGE_VIEW else self._quick_stages, candidate)
         if candidate.chained:
             # Their estimates say little of which key is the best, so the others are not worth their time.
             ordering = replace(stages.ordering, work=Ordering().work)
             stages = replace(stages, ordering=ordering, reordering=ordering)
         if turned := self._rotating(instance, candidate):
-            return hierarchical(*turned, stages, rotated_trees, candidate.view)
+            return hierarchical(*turned, stages, rotated(candidate.strategy), candidate.view)
+        viewed = as_interpreted(instance, candidate.view)
+        packed = candidate.chained or candidate.strategy in ("trees", "flow")
+        routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
         solution = stages(viewed, routed)
         return self._as_on_links(instance, solution)
 
     def _rotating(self, instance: Instance, candidate: Candidate) -> tuple[Instance, Boxes] | None:
-        """The instance with its ranks in runs that do alike, where it has such, for a packing of large buffers over all paths: there
-        bandwidth is all that counts, of which every run can have the same.
-        """
-        large = candidate.view == LARGE_VIEW and candidate.anchor_bytes > CONNECTION_BOUND_BYTES
-        if not large or candidate.strategy != "trees" or candidate.apart:
+        """The instance with its ranks in runs that do alike, where it has such, for a packing over all paths for an interpreter."""
+        if candidate.strategy not in ("trees", "flow") or candidate.apart:
             return None
         turns = [*rotations(instance)]
         return evenly_rotated(turns) if len(turns) > 1 else next(iter(turns), None)

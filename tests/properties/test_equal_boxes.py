@@ -13,7 +13,7 @@ from synth.bounds import bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
-from synth.hierarchical import chained, hierarchical
+from synth.hierarchical import chained, hierarchical, over_boxes
 from synth.instance import Instance
 from synth.ir import Send
 from synth.lowering import LoweringOptions
@@ -61,7 +61,7 @@ def test_what_the_hierarchy_makes_is_right(
     collective = Collective(name, topology.num_ranks, count * topology.num_ranks)
     found = Builder(topology, None, paths).boxed(collective, SIZE, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern), view)
+    solution = hierarchical(*found, Stages(), over_boxes(HierarchyRouting(pattern)), view)
     check_schedule(found[0], solution.schedule)
     if solution.interpreted is not None:
         check_schedule(found[0], solution.interpreted)
@@ -87,7 +87,7 @@ def test_what_goes_across_boxes_is_right(topology: Topology, count: int, view: s
     found = Builder(topology, None, paths).boxed(collective, SIZE, DIRECT)
     assert found is not None
     instance, boxes = found
-    solution = hierarchical(instance, boxes, Stages(), AcrossRouting(), view)
+    solution = hierarchical(instance, boxes, Stages(), over_boxes(AcrossRouting()), view)
     check_schedule(instance, solution.schedule)
     assert solution.schedule.makespan_us >= bound_of(topology, collective, paths).time_us(SIZE) * (1 - 1e-6)
     ends = [(chunk, *_boxes_of(instance, boxes, send)) for send in solution.schedule.sends for chunk in send.chunks]

@@ -7,7 +7,7 @@ import pytest
 from synth.bounds import bound_of
 from synth.build import Builder
 from synth.collective import SHARED, Collective, CollectiveName
-from synth.hierarchical import hierarchical
+from synth.hierarchical import hierarchical, over_boxes
 from synth.inputs.load import load_topology
 from synth.lowering import LoweringOptions, lower
 from synth.paths import find_paths
@@ -30,7 +30,7 @@ def solved(
     kind, ranks = CollectiveName(name), topology.num_ranks
     found = Builder(topology, None, paths).boxed(Collective(kind, ranks, per_rank * ranks), size, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
+    solution = hierarchical(*found, Stages(), over_boxes(HierarchyRouting(pattern)))
     bound = bound_of(topology, Collective(kind, ranks, ranks if kind in SHARED else 1), paths)
     return solution, bound.time_us(size) / solution.schedule.makespan_us
 

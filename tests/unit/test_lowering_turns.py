@@ -13,7 +13,7 @@ import pytest
 from msccl_xml.model import Algo, StepType
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
-from synth.hierarchical import hierarchical
+from synth.hierarchical import hierarchical, over_boxes
 from synth.instance import Instance
 from synth.ir import Message, Schedule
 from synth.lowering import LoweringOptions, lower, lowered_collective
@@ -69,7 +69,7 @@ def _over_boxes(topology: Topology, name: CollectiveName, count: int = 2) -> Sol
     pattern = DIRECT if name is CollectiveName.ALLTOALL else "ring"
     found = Builder(topology, None, find_paths(topology)).boxed(collective, SIZE, pattern)
     assert found is not None
-    return hierarchical(*found, Stages(), AcrossRouting() if pattern == DIRECT else HierarchyRouting())
+    return hierarchical(*found, Stages(), over_boxes(AcrossRouting() if pattern == DIRECT else HierarchyRouting()))
 
 
 def _messages(instance: Instance, schedule: Schedule) -> list[Hop]:

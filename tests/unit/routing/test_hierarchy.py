@@ -10,7 +10,7 @@ import pytest
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
-from synth.hierarchical import hierarchical
+from synth.hierarchical import hierarchical, over_boxes
 from synth.inputs.load import load_topology
 from synth.instance import Instance
 from synth.ir import Routing
@@ -164,7 +164,7 @@ def test_doubling_takes_few_hops() -> None:
     for pattern, hops in (("ring", 7), ("doubling", 3)):
         found = Builder(topology).boxed(Collective(CollectiveName.ALLGATHER, 8, 8), 8.0, pattern)
         assert found is not None
-        solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
+        solution = hierarchical(*found, Stages(), over_boxes(HierarchyRouting(pattern)))
         latency_us = found[0].paths[0].latency_us(1.0)
         assert solution.schedule.makespan_us == pytest.approx(hops * latency_us, rel=1e-3)
 
@@ -176,7 +176,7 @@ def test_all_three_collectives_come_out_checked(name: str, pattern: str) -> None
     collective = Collective(CollectiveName(name), 24, 48)
     found = Builder(topology).boxed(collective, GB, pattern)
     assert found is not None
-    solution = hierarchical(*found, Stages(), HierarchyRouting(pattern))
+    solution = hierarchical(*found, Stages(), over_boxes(HierarchyRouting(pattern)))
     check_schedule(found[0], solution.schedule)
     halves = 2 if name == "allreduce" else 1
     assert len(solution.schedule.transfers()) == halves * 48 * 23
