@@ -27,8 +27,8 @@ from synth.routing.patterns import DIRECT
 from synth.routing.rooted import RootedRouting
 from synth.scheduling import MilpScheduling
 from synth.solve import Checks, Folded, Routed, Solution, Stages
-from synth.strategies import AS_EVEN, Route, over_few_ways, rotated
-from synth.timing import check_routing, check_schedule, messages_of, retime
+from synth.strategies import AS_EVEN, Route, StrategyOptions, over_few_ways, rotated, strategy
+from synth.timing import busiest_link_us, check_routing, check_schedule, messages_of, retime
 
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
@@ -86,20 +86,26 @@ def hierarchical_in_rounds(
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
 
 
-def evenly_rotated(turns: Sequence[tuple[Instance, Boxes]]) -> tuple[Instance, Boxes]:
-    """Of an instance with its ranks in ever longer runs the first whose packing, in whole chunks, loads links about as evenly as can
-    be: the more runs do alike, the fewer chunks there are to choose ways for. If none does, the one that is nearest to that.
+def evenly_rotated(instance: Instance, turns: Sequence[tuple[Instance, Boxes]]) -> tuple[Instance, Boxes] | None:
+    """Of the rotations of an instance (synth.reductions.rotation) the first whose packing, in whole chunks, loads links about as
+    evenly as can be: the more runs of ranks do alike, the fewer chunks there are to choose ways for. If none does, the one that is
+    nearest to that; None where the packing of all ranks is the more even.
     """
-    best, least = turns[0], math.inf
-    for instance, boxes in turns:
-        shown = _folded(instance, boxes).instance
-        routed = rotated("trees")(shown.reversed() if instance.collective.combining else shown, boxes)
-        above = routed.routing.relaxed_us / (routed.bound_us or math.inf)
-        if above < least:
-            best, least = (instance, boxes), above
-        if above <= 1 + AS_EVEN:
-            break
-    return best
+    best, least = None, math.inf
+    for turn in turns:
+        uneven = _unevenness(_folded(*turn).instance, turn[1])
+        if uneven < least:
+            best, least = turn, uneven
+        if least <= 1 + AS_EVEN:
+            return best
+    return best if least <= _unevenness(instance) * (1 + AS_EVEN) else None
+
+
+def _unevenness(instance: Instance, boxes: Boxes | None = None) -> float:
+    """What the busiest link carries of a packing in whole chunks, over what it has to; with `boxes`, folded onto the first."""
+    shown = instance.reversed() if instance.collective.combining else instance
+    found = rotated("trees")(shown, boxes) if boxes else strategy("trees", StrategyOptions())(shown)
+    return busiest_link_us(shown, found.routing.transfers) / (found.bound_us or math.inf)
 
 
 def chained(instance: Instance, boxes: Boxes, pattern: str) -> Routed:

@@ -51,7 +51,7 @@ def large_candidates(
     if single and pieced and instance.collective.name in SHARED:
         pieces = in_pieces(instance, counts, fine, alone=not inside)
     if inside:
-        return _inside(instance, counts, fine, pieces)
+        return _inside(instance, counts, fine, pieces, single=single)
     if boxes:
         return [fine, replace(fine, view=LARGE_VIEW if instance.collective.combining else None, in_rounds=False)]
     if not single:
@@ -69,15 +69,17 @@ def large_candidates(
     return list(dict.fromkeys([*pieces, *first, *most, fine, *listed]))
 
 
-def _inside(instance: Instance, counts: Sequence[int], fine: Candidate, pieces: Sequence[Candidate]) -> list[Candidate]:
-    """What is worth it where unequal links inside equal boxes limit: sums in pieces, copies in rounds of equal messages, cut as
-    finely as a runtime reads, which all boxes send at the same time, and either in a list.
+def _inside(
+    instance: Instance, counts: Sequence[int], fine: Candidate, pieces: Sequence[Candidate], *, single: bool
+) -> list[Candidate]:
+    """What is worth it where unequal links inside equal boxes limit: sums in pieces, copies in rounds of equal messages, which all
+    boxes send at the same time, for a `single` size as finely as a runtime reads; and either in a list.
     """
     paced, finest = (
         max((*readable_counts(instance, counts, most), fine.count))
         for most in (MAX_PACED_TRANSFERS, MAX_FINEST_PACED_TRANSFERS)
     )
-    rounds = replace(fine, count=paced if instance.collective.combining else finest)
+    rounds = replace(fine, count=finest if single and not instance.collective.combining else paced)
     return [*(pieces or [rounds]), replace(fine, count=paced, in_rounds=False)]
 
 

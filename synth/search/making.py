@@ -16,7 +16,7 @@ from synth.candidates import Candidate
 from synth.candidates.candidate import CHAINS, HIERARCHIES, JOINT, LARGE_VIEW, RINGS
 from synth.candidates.chained import WAYS_OF_A_PLACE
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
-from synth.candidates.transfers import direct
+from synth.candidates.transfers import FINE, direct, own_chunks
 from synth.candidates.turns import MOST_AROUND
 from synth.errors import NoAnswerError
 from synth.exchanged import exchanged
@@ -295,7 +295,9 @@ class Making:
         if candidate.strategy not in ("trees", "flow") or candidate.apart:
             return None
         turns = [*rotations(instance)]
-        return evenly_rotated(turns) if len(turns) > 1 else next(iter(turns), None)
+        if len(turns) == 1 and own_chunks(instance, candidate.count) >= FINE:
+            return turns[0]  # the ways of so many chunks load links evenly
+        return evenly_rotated(instance, turns) if turns else None
 
     def _as_on_links(self, instance: Instance, solution: Solution) -> Solution:
         """What was made for the connections of an interpreter, timed on the links as they are."""

@@ -6,22 +6,26 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from synth.bounds import bound_of
 from synth.boxes import Boxes
 from synth.build import Builder
 from synth.collective import Collective, CollectiveName
-from synth.hierarchical import chained, hierarchical, over_boxes
+from synth.hierarchical import chained, hierarchical, hierarchical_in_rounds, over_boxes
 from synth.instance import Instance
 from synth.ir import Send
 from synth.lowering import LoweringOptions
+from synth.ordering import Rounds
 from synth.paths import find_paths
+from synth.reductions.rotation import rotations
+from synth.reductions.symmetry import find_symmetries
 from synth.routing.across import AcrossRouting
 from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT, FROM_ONE, TO_ALL
 from synth.solve import Solution, Stages
+from synth.strategies import rotated
 from synth.timing import check_schedule, messages_of
 from synth.topology import Device, DeviceKind, Topology, replicate
 from synth.verify import verify_algo
@@ -72,6 +76,51 @@ def test_what_the_hierarchy_makes_is_right(
         assert solution.schedule.makespan_us >= bound.time_us(SIZE) * (1 - 1e-6)
     algo = solution.program(LoweringOptions(max_threadblocks=200))
     verify_algo(algo, collective)
+
+
+@st.composite
+def rotating_boxes(draw: st.DrawFn) -> Topology:
+    """One box in which two to four runs of one to three GPUs do alike: what a GPU of the first is joined to, over any links,
+    those of the others are as far on.
+    """
+    size, count = draw(st.integers(1, 3)), draw(st.integers(2, 4))
+    ranks = size * count
+    steps = {(rank, 1): draw(RATES) for rank in range(size)}
+    further = st.tuples(st.integers(0, size - 1), st.integers(1, ranks - 1))
+    steps |= draw(st.dictionaries(further, RATES, max_size=4))
+    links = [
+        replace(link, GBps=rate)
+        for run in range(count)
+        for (rank, step), rate in sorted(steps.items())
+        for link in both_ways(f"gpu{run * size + rank}", f"gpu{(run * size + rank + step) % ranks}")
+    ]
+    return replace(from_pairs("runs", ranks, []), links=tuple(links))
+
+
+@given(
+    topology=rotating_boxes(),
+    name=st.sampled_from(["allgather", "reduce-scatter", "allreduce", "alltoall"]),
+    count=st.integers(1, 3),
+    paced=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_runs_of_ranks_do_alike_is_right(topology: Topology, name: str, count: int, paced: bool) -> None:
+    paths = find_paths(topology)
+    collective = Collective(CollectiveName(name), topology.num_ranks, count * topology.num_ranks)
+    symmetries = find_symmetries(topology, paths)
+    found = [*rotations(Instance(topology, collective, paths, collective.chunk_bytes(SIZE), symmetries))]
+    assume(found)
+    for turned in found:
+        route = rotated("flow" if name == "alltoall" else "trees")
+        if paced:
+            solution = hierarchical_in_rounds(*turned, Stages(), route, Rounds("Simple"))
+        else:
+            solution = hierarchical(*turned, Stages(), route, "Simple")
+        check_schedule(turned[0], solution.schedule)
+        bound = bound_of(topology, collective, paths)
+        assert solution.schedule.makespan_us >= bound.time_us(SIZE) * (1 - 1e-6)
+        algo = solution.program(LoweringOptions(max_threadblocks=200))
+        verify_algo(algo, collective)
 
 
 def _boxes_of(instance: Instance, boxes: Boxes, send: Send) -> tuple[int, int]:
