@@ -15,7 +15,7 @@ from synth.boxes import Boxes
 from synth.candidates import Candidate
 from synth.candidates.candidate import CHAINS, HIERARCHIES, JOINT, LARGE_VIEW, RINGS
 from synth.candidates.chained import WAYS_OF_A_PLACE
-from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
+from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES, PACED_BEYOND_BYTES
 from synth.candidates.transfers import FINE, direct, own_chunks
 from synth.candidates.turns import MOST_AROUND
 from synth.errors import NoAnswerError
@@ -291,8 +291,11 @@ class Making:
         return self._as_on_links(instance, solution)
 
     def _rotating(self, instance: Instance, candidate: Candidate) -> tuple[Instance, Boxes] | None:
-        """The instance with its ranks in runs that do alike, where it has such, for a packing over all paths for an interpreter."""
-        if candidate.strategy not in ("trees", "flow") or candidate.apart:
+        """The instance with its ranks in runs that do alike, where it has such, for a packing over all paths for an interpreter. Not
+        where latency counts as much as bandwidth, of which alone all runs can have the same.
+        """
+        packed = candidate.strategy in ("trees", "flow") and not candidate.apart
+        if not packed or candidate.anchor_bytes <= PACED_BEYOND_BYTES:
             return None
         turns = [*rotations(instance)]
         if len(turns) == 1 and own_chunks(instance, candidate.count) >= FINE:
