@@ -22,6 +22,9 @@ _SCHEDULE_PRICE_LARGE = 10.0
 #: bandwidth alone counts, a schedule leaves less out, and counts more.
 _TIME_PRICE = 0.05
 _TIME_PRICE_LARGE = 0.12
+#: Of what the schedules of others' rings and trees take more for large buffers no more than this counts: their ranks wait for whole
+#: shares there, which tiles do not.
+_MOST_OF_RIVALS = 0.08
 #: And what each threadblock of a GPU costs, as a share of the time: a job's own kernels go without its multiprocessor.
 _THREADBLOCK_PRICE = 0.02 / 64
 #: Buffers from which on what one more byte takes is about the same.
@@ -36,14 +39,13 @@ class Prices:
 
     def price(self, contender: Contender, size: int) -> float:
         """What a time counts for: more than itself where some other schedule is better, or many threadblocks are kept busy. What is
-        passed on chunk by chunk, or around rings in shares as long as a large buffer has, has no schedule that says how its tiles
-        come through.
+        passed on chunk by chunk has no schedule that says how its tiles come through, and that of rings says little of it.
         """
         entry = self.evidence.entry(contender)
         excess = entry.schedules_us[size] / self.evidence.best_us[size] - 1
         rival = size > CONNECTION_BOUND_BYTES and self.evidence.is_rival(contender)
-        if (entry.candidate.chained or rival) and self.evidence.request.by_time:
-            excess = 0.0
+        if self.evidence.request.by_time and (entry.candidate.chained or rival):
+            excess = 0.0 if entry.candidate.chained else min(excess, _MOST_OF_RIVALS)
         if not self.evidence.request.by_time:
             steep = _SCHEDULE_PRICE_LARGE if self.evidence.plan.opens_interpreted else _SCHEDULE_PRICE
             return 1 + steep * max(0.0, excess - SCHEDULE_SLACK)
