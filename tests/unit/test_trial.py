@@ -155,8 +155,8 @@ def test_what_rings_would_take_is_known_where_no_file_of_them_serves() -> None:
 
 
 def test_of_what_schedules_of_rings_take_more_little_counts() -> None:
-    """And of those of a library's trees; of what others take more all does. A ring on a mesh takes 1.4 % more than the best, a double
-    tree a quarter and more.
+    """And of those of a library's trees; of what others take more all does. A ring on a mesh takes 1.4 % more than the best, a
+    double tree a quarter and more.
     """
     trial = trial_of_some(mesh(2, 3), "allreduce", GB, GB, lambda each: each.strategy in {"ring", "tree", "trees"})
     most = {"ring": 0.08, "tree": 0.08, "trees": 1.0}
