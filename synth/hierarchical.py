@@ -33,6 +33,10 @@ from synth.timing import busiest_link_us, check_routing, check_schedule, message
 #: Transfers of one box's chunks up to which every rule of taking messages is tried: the others look at all paths of a link
 #: each time.
 _FEW_TRANSFERS = 3_000
+#: So many runs of ranks or more whose packing loads a link with no more than so many times what it has to carry are made in so much
+#: less time that a more even one of all ranks is not looked for.
+_MANY_RUNS = 4
+_EVEN_ENOUGH = 1.015
 
 
 def over_boxes(way: HierarchyRouting | AcrossRouting) -> Route:
@@ -89,7 +93,7 @@ def hierarchical_in_rounds(
 def evenly_rotated(instance: Instance, turns: Sequence[tuple[Instance, Boxes]]) -> tuple[Instance, Boxes] | None:
     """Of the rotations of an instance (synth.reductions.rotation) the first whose packing, in whole chunks, loads links about as
     evenly as can be: the more runs of ranks do alike, the fewer chunks there are to choose ways for. If none does, the one that is
-    nearest to that; None where the packing of all ranks is the more even.
+    nearest to that; None where that is far, and the packing of all ranks is the more even.
     """
     best, least = None, math.inf
     for turn in turns:
@@ -98,7 +102,8 @@ def evenly_rotated(instance: Instance, turns: Sequence[tuple[Instance, Boxes]]) 
             best, least = turn, uneven
         if least <= 1 + AS_EVEN:
             return best
-    return best if least <= _unevenness(instance) * (1 + AS_EVEN) else None
+    enough = best is not None and best[1].count >= _MANY_RUNS and least <= _EVEN_ENOUGH
+    return best if enough or least <= _unevenness(instance) * (1 + AS_EVEN) else None
 
 
 def _unevenness(instance: Instance, boxes: Boxes | None = None) -> float:
