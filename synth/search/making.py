@@ -292,10 +292,11 @@ class Making:
 
     def _rotating(self, instance: Instance, candidate: Candidate) -> tuple[Instance, Boxes] | None:
         """The instance with its ranks in runs that do alike, where it has such, for a packing over all paths for an interpreter. Not
-        where latency counts as much as bandwidth, of which alone all runs can have the same.
+        where latency counts as much as bandwidth, of which alone all runs can have the same, nor where ways meet and some keep
+        apart: what all send at the same time holds itself up there.
         """
-        packed = candidate.strategy in ("trees", "flow") and not candidate.apart
-        if not packed or candidate.anchor_bytes <= PACED_BEYOND_BYTES:
+        packed = candidate.strategy in ("trees", "flow") and candidate.anchor_bytes > PACED_BEYOND_BYTES
+        if not packed or self.plan.apart():
             return None
         turns = [*rotations(instance)]
         if len(turns) == 1 and own_chunks(instance, candidate.count) >= FINE:

@@ -772,6 +772,32 @@ def test_the_number_of_rounds_says_what_other_sizes_and_protocols_take() -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("topology", "size", "strategy", "runs"),
+    [
+        (ring(8), GB, "trees", 8),
+        (dgx1(), GB, "trees", 2),
+        (dgx1(), 16 * MB, "trees", 2),
+        (dgx1(), GB, "flow", 2),
+        (dgx1(), 8 * MB, "trees", None),  # latency counts as much
+        (dgx1(), GB, "greedy", None),
+        (line(6), GB, "trees", None),  # nothing rotates
+        (replicate(load_topology("azure-nc96v4"), 2), GB, "trees", None),  # ways meet, some keep apart
+    ],
+)
+@pytest.mark.parametrize("in_rounds", [False, True])
+def test_large_packings_are_made_for_one_run_of_ranks_that_do_alike(
+    topology: Topology, size: int, strategy: str, runs: int | None, in_rounds: bool
+) -> None:
+    job = request(topology, "alltoall" if strategy == "flow" else "allgather", size, objective="time")
+    search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
+    candidate = Candidate(strategy, 32, size, LARGE_VIEW, in_rounds=in_rounds and strategy == "trees")
+    solution = search.solve(candidate)
+    assert solution is not None
+    assert solution.strategy == strategy
+    assert (solution.folded and solution.folded.boxes.count) == runs
+
+
 def test_no_round_is_shorter_than_the_mean_latency_of_messages_and_half_of_what_a_threadblock_takes() -> None:
     """Few messages cross the network, whose latency is several times that inside a box."""
     job = request(two_boxes(full(4), range(4)), "allgather", GB, objective="time")
