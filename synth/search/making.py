@@ -18,6 +18,7 @@ from synth.candidates.chained import WAYS_OF_A_PLACE
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES, PACED_BEYOND_BYTES
 from synth.candidates.transfers import FINE, direct, own_chunks
 from synth.candidates.turns import MOST_AROUND
+from synth.collective import CollectiveName
 from synth.errors import NoAnswerError
 from synth.exchanged import exchanged
 from synth.hierarchical import (
@@ -293,10 +294,11 @@ class Making:
     def _rotating(self, instance: Instance, candidate: Candidate) -> tuple[Instance, Boxes] | None:
         """The instance with its ranks in runs that do alike, where it has such, for a packing over all paths for an interpreter. Not
         where latency counts as much as bandwidth, of which alone all runs can have the same, nor where ways meet and some keep
-        apart: what all send at the same time holds itself up there.
+        apart, or an allreduce is in a list: what all send at the same time holds itself up there.
         """
         packed = candidate.strategy in ("trees", "flow") and candidate.anchor_bytes > PACED_BEYOND_BYTES
-        if not packed or self.plan.apart():
+        twice = self.request.collective is CollectiveName.ALLREDUCE and not candidate.in_rounds
+        if not packed or self.plan.apart() or (twice and self.plan.is_crowded):
             return None
         turns = [*rotations(instance)]
         if len(turns) == 1 and own_chunks(instance, candidate.count) >= FINE:
