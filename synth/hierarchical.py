@@ -83,10 +83,8 @@ def hierarchical_in_rounds(
     Raises NoAnswerError where a connection has too many messages for that, too.
     """
     folded = _folded(instance, boxes)
-    strategy = over_few_ways(lambda shown: route(shown, boxes))
-    solution = _on_one_box(stages, folded, instance).in_rounds(
-        folded.instance, strategy, partial(rounds, boxes=boxes), most
-    )
+    few = over_few_ways(lambda shown: route(shown, boxes))
+    solution = _on_one_box(stages, folded, instance).in_rounds(folded.instance, few, partial(rounds, boxes=boxes), most)
     return _unfolded(instance, folded, solution, Folded(boxes, solution.schedule, solution.interpreted))
 
 
