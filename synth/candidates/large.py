@@ -18,7 +18,7 @@ from synth.candidates.transfers import (
     readable_counts,
     with_count,
 )
-from synth.collective import ROOTED, SHARED
+from synth.collective import ROOTED, SHARED, CollectiveName
 from synth.instance import Instance
 
 #: A chunk of a large buffer that is cut as finely as a runtime reads has at least so many bytes.
@@ -79,7 +79,12 @@ def _inside(
         max((*readable_counts(instance, counts, most), fine.count))
         for most in (MAX_PACED_TRANSFERS, MAX_FINEST_PACED_TRANSFERS)
     )
-    rounds = replace(fine, count=finest if single and not instance.collective.combining else paced)
+    rounds = replace(fine, count=paced)
+    if single and instance.collective.name is CollectiveName.ALLREDUCE:
+        # Chunks whose ways take turns end sooner, even where none travel together.
+        rounds = replace(fine, count=finest, pieces=own_chunks(instance, finest))
+    elif single and not instance.collective.combining:
+        rounds = replace(fine, count=finest)
     return [*(pieces or [rounds]), replace(fine, count=paced, in_rounds=False)]
 
 

@@ -89,13 +89,14 @@ def pieced_sums(instance: Instance, counts: Sequence[int], boxed: Sequence[Candi
 
 
 def summed_pieces(instance: Instance, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:
-    """Pieces of a large allreduce on one machine of unequal links, some of which several ways share: there neither what is listed
-    nor what a runtime reads in rounds comes near the limit.
+    """Pieces of a large allreduce on one machine of unequal links: there neither what is listed nor what a runtime reads in rounds
+    comes near the limit. Of four chunks on average where ways of several ranks meet in one link.
     """
-    if not (is_uneven(instance.paths) and meeting(instance.paths)):
+    if not is_uneven(instance.paths):
         return []
     paced = Candidate("trees", counts[-1], buffer_bytes, LARGE_VIEW, in_rounds=True)
-    return in_pieces(instance, counts, paced, alone=True, chunks=_CHUNKS_OF_A_SUMMED_PIECE)
+    chunks = _CHUNKS_OF_A_SUMMED_PIECE if meeting(instance.paths) else _CHUNKS_OF_A_PIECE
+    return in_pieces(instance, counts, paced, alone=True, chunks=chunks)
 
 
 def finest_pieces(instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int) -> list[Candidate]:

@@ -15,11 +15,11 @@ end, where sums are few, as well as at the beginning.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import NamedTuple
 
 from synth.boxes import Boxes
@@ -46,6 +46,14 @@ _LENGTHS = 2
 _LOOKED_AT = 64
 #: A run is good enough if it takes no more than this, times what the busiest link has to carry.
 _ENOUGH = 1.005
+#: And this is so good that going there and back is not worth it, which pays from that share of the time on.
+_NEARLY_ENOUGH = 1.01
+_WORTH_IT = 0.998
+#: Runs after the first one of a pace, forwards and backwards in turns.
+_MOST_TURNS_AROUND = 6
+#: What is so far behind after so many of them is left there.
+_TURNS_GIVEN = 2
+_BEHIND = 1.01
 #: Where capacity ends: sums of shares are rounded.
 _WHOLE = 0.9999
 #: A message that takes this much of a round longer than a whole number of them takes no more of them.
@@ -110,24 +118,9 @@ class Rounds:
 
         Raises NoAnswerError where a connection has more messages than its threadblock may have steps.
         """
-        cut = _Cut(routing, pieces)
-        forwards = plan = _Plan(instance, cut, self, boxes)
-        (shortest_us, *longer_us), (first, *others) = plan.lengths_us, self.turns
-        best = plan.tried(Pace(shortest_us, first))
-        if cut.all_summed and not plan.is_enough(best):
-            backwards = _Plan(instance, cut, self, boxes, forwards=plan.work)
-            turned = backwards.tried(best.pace)
-            if turned.taken_us < best.taken_us:
-                plan, best = backwards, turned
-        for turn in others:
-            best = plan.better(best, Pace(shortest_us, turn))
-        for abreast in self.abreast:
-            best = plan.better(best, best.pace._replace(abreast=abreast))
-        for round_us in longer_us:
-            best = plan.better(best, best.pace._replace(round_us=round_us))
-        if plan.backwards:
-            best = replace(best, ticks=plan.turned(best))
-        return forwards.schedule(best), ceil(best.count / plan.ticks)
+        plan = _Plan(instance, _cut(routing, pieces), self, boxes)
+        best = plan.best()
+        return plan.schedule(best), math.ceil(best.count / plan.ticks)
 
 
 #: Rounds for both halves of an allreduce as one: chains are long there, so that their ends cost more than what short rounds do.
@@ -136,44 +129,42 @@ JOINT_ROUNDS = Rounds("Simple", slack=0.55, most=512)
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """The tick in which every message begins at a pace, how many ticks there are, and how long one is."""
+    """The tick in which every message begins at a pace, how many ticks there are, how long one is, and which way it was found."""
 
     pace: Pace
     ticks: list[int]
     count: int
     tick_us: float
+    backwards: bool
 
     @property
     def taken_us(self) -> float:
         return self.count * self.tick_us
 
 
-class _Cut:
-    """The messages that carry out a routing, in order of chunk and path: a transfer each, or those of a piece together."""
+class _Direction(NamedTuple):
+    """Who waits for whom, from the beginning on or, backwards, from the end on."""
 
-    def __init__(self, routing: Routing, pieces: Sequence[tuple[int, ...]] | None) -> None:
-        transfers = sorted(routing.transfers)
-        if pieces is None:
-            self.messages = [Message((transfer.chunk,), transfer.path, transfer.reduce) for transfer in transfers]
-        else:
-            piece = {each[0]: each for each in pieces}
-            self.messages = [
-                Message(piece[each.chunk], each.path, each.reduce) for each in transfers if each.chunk in piece
-            ]
-        self.all_summed = all(message.reduce for message in self.messages)
+    work: Work
+    to_go: list[float]
+    """by message, how many there are in the longest chain that begins with it"""
+    backwards: bool
+
+
+def _cut(routing: Routing, pieces: Sequence[tuple[int, ...]] | None) -> list[Message]:
+    """The messages that carry out a routing, in order of chunk and path: a transfer each, or those of a piece together."""
+    transfers = sorted(routing.transfers)
+    if pieces is None:
+        return [Message((transfer.chunk,), transfer.path, transfer.reduce) for transfer in transfers]
+    piece = {each[0]: each for each in pieces}
+    return [Message(piece[each.chunk], each.path, each.reduce) for each in transfers if each.chunk in piece]
 
 
 class _Plan:
     """What all paces have in common: who waits for whom, what shares which links, and which messages are one sum's."""
 
-    def __init__(
-        self, instance: Instance, cut: _Cut, options: Rounds, boxes: Boxes | None, *, forwards: Work | None = None
-    ) -> None:
-        """With the work `forwards` of what is all summed: backwards."""
-        backwards = forwards is not None
-        if backwards:
-            instance = instance.reversed()
-        self.instance, self.options, self.backwards = instance, options, backwards
+    def __init__(self, instance: Instance, messages: list[Message], options: Rounds, boxes: Boxes | None) -> None:
+        self.instance, self.options, self.messages = instance, options, messages
         paths = instance.paths
         one_path = boxes.paths.min(axis=0).tolist() if boxes else range(len(paths))
         self.one_rank = list(range(instance.num_ranks))
@@ -181,9 +172,13 @@ class _Plan:
         if boxes:
             for rank, place in boxes.place_of.items():
                 self.one_rank[rank] = boxes.ranks[0][place]
-        self.messages = [message._replace(reduce=message.reduce and not backwards) for message in cut.messages]
-        # Backwards a copy is waited for by those that it waits for as a contribution.
-        self.work = Work.waiting(self.messages, forwards.after) if forwards else Work.of(instance, self.messages)
+        forwards = Work.of(instance, messages)
+        alike = [1.0] * len(messages)
+        turned = Work.waiting(messages, forwards.after)
+        self.directions = (
+            _Direction(forwards, forwards.to_go(alike), False),
+            _Direction(turned, turned.to_go(alike), True),
+        )
         self.paths = [one_path[message.path] for message in self.messages]
         self.sizes = [len(message.chunks) for message in self.messages]
         self.largest = max(self.sizes, default=1)
@@ -200,8 +195,8 @@ class _Plan:
         }
         self.busiest_us = max(link_loads_us(instance, chunks.elements()).values(), default=0.0)
         needed = channels_needed(instance, chunks, options.protocol)
-        self.channels = {path: max(1, ceil(needed[path])) for path in self.counts}
-        crowded = max((ceil(self.counts[path] / count) for path, count in self.channels.items()), default=0)
+        self.channels = {path: max(1, math.ceil(needed[path])) for path in self.counts}
+        crowded = max((math.ceil(self.counts[path] / count) for path, count in self.channels.items()), default=0)
         if crowded > options.most:
             raise NoAnswerError(
                 f"a connection has {crowded} messages, in rounds it can have {options.most}: cut less finely"
@@ -210,7 +205,7 @@ class _Plan:
         self.message_us = self.largest * instance.chunk_bytes / (self.protocol.rate_GBps * 1e3)
         """what a threadblock takes for the largest"""
         self.lengths_us = self._lengths()
-        self.places = [Place(self._adder(m.path), m.chunks[0], m.reduce or backwards) for m in self.messages]
+        self.places = [Place(paths[m.path].dst, m.chunks[0], m.reduce) for m in messages]
         parts = Counter(place for place in self.places if place.added)
         number = {place: position for position, place in enumerate(parts)}
         self.sums = [number.get(place) for place in self.places]
@@ -219,52 +214,122 @@ class _Plan:
         """by number of a sum, how many messages are added to it"""
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
-        self.to_go = self.work.to_go([1.0] * len(self.messages))
-        """by message, how many there are in the longest chain that begins with it"""
+        self._seen: dict[tuple[Pace, bool], _Tried] = {}
 
-    def tried(self, pace: Pace) -> _Tried:
-        """What a pace gives."""
-        ticks = _Run(self, pace).ticks()
+    def best(self) -> _Tried:
+        """The best of all paces, and of what comes of them there and back where these are not good enough."""
+        best = self._best_pace()
+        if best.taken_us <= self.busiest_us * _NEARLY_ENOUGH:
+            return best
+        settled = self._settled()
+        return settled if settled.taken_us <= best.taken_us * _WORTH_IT else best
+
+    def _best_pace(self) -> _Tried:
+        """All turns at the shortest rounds, the best of them with more sums abreast and at longer rounds, too; what is all summed
+        forwards or backwards, whichever the first of these is better at.
+        """
+        (shortest_us, *longer_us), (first, *others) = self.lengths_us, self.options.turns
+        best = self._tried(Pace(shortest_us, first))
+        if all(message.reduce for message in self.messages):
+            best = self._better(best, best.pace, backwards=True)
+        for turn in others:
+            best = self._better(best, Pace(shortest_us, turn), best.backwards)
+        for abreast in self.options.abreast:
+            best = self._better(best, best.pace._replace(abreast=abreast), best.backwards)
+        for round_us in longer_us:
+            best = self._better(best, best.pace._replace(round_us=round_us), best.backwards)
+        return best
+
+    def _settled(self) -> _Tried:
+        """The best of all turns there and back at the shortest rounds, and of the best of these at longer ones. What is copied and
+        summed begins backwards as well.
+        """
+        shortest_us, *longer_us = self.lengths_us
+        begins = (False, True) if len({message.reduce for message in self.messages}) > 1 else (False,)
+        (pace, begun), *others = [(Pace(shortest_us, turn), each) for turn in self.options.turns for each in begins]
+        best = self._there_and_back(pace, begun, math.inf)
+        for other_pace, other_begun in others:
+            found = self._there_and_back(other_pace, other_begun, best.taken_us)
+            if found.taken_us < best.taken_us:
+                best, begun = found, other_begun
+        for round_us in longer_us:
+            found = self._there_and_back(best.pace._replace(round_us=round_us), begun, best.taken_us)
+            best = min(best, found, key=lambda tried: tried.taken_us)
+        return best
+
+    def _there_and_back(self, pace: Pace, backwards: bool, beside_us: float) -> _Tried:
+        """The best that is found forwards in turns with backwards, each in the order of the other, until neither gains, or is far
+        behind what takes `beside_us`. Backwards all is as late as can be, so that whatever is held up holds all up: that is not
+        taken.
+        """
+        tried = self._tried(pace, backwards)
+        best, least_us, in_vain = None if backwards else tried, tried.taken_us, 0
+        for turned in range(1, _MOST_TURNS_AROUND + 1):
+            tried = self._turned_around(tried)
+            if not tried.backwards and (best is None or tried.taken_us < best.taken_us):
+                best = tried
+            in_vain = 0 if tried.taken_us < least_us else in_vain + 1
+            least_us = min(least_us, tried.taken_us)
+            behind = turned >= _TURNS_GIVEN and least_us > beside_us * _BEHIND
+            if in_vain > 1 or behind or (best is not None and self.is_enough(best)):
+                break
+        assert best is not None
+        return best
+
+    def _turned_around(self, tried: _Tried) -> _Tried:
+        """What was found in one direction carried out in the other, in the order that it had seen from there."""
+        turned = self.directions[not tried.backwards]
+        return self._carried_out(turned, tried.pace, self._mirrored(tried) if turned.backwards else tried.ticks)
+
+    def _tried(self, pace: Pace, backwards: bool = False) -> _Tried:
+        """What a pace gives, in messages in groups."""
+        if (pace, backwards) not in self._seen:
+            direction = self.directions[backwards]
+            self._seen[pace, backwards] = self._carried_out(direction, pace, self._groups(pace, direction))
+        return self._seen[pace, backwards]
+
+    def _carried_out(self, direction: _Direction, pace: Pace, groups: list[int]) -> _Tried:
+        """A run in one direction with messages in these groups."""
+        ticks = _Run(self, direction, pace.round_us, groups).ticks()
+        first = min(ticks, default=0)
+        ticks = [tick - first for tick in ticks]
         count = max((tick + self.lasts(size) for tick, size in zip(ticks, self.sizes, strict=True)), default=0)
-        return _Tried(pace, ticks, count, pace.round_us / self.ticks)
+        tried = _Tried(pace, ticks, count, pace.round_us / self.ticks, direction.backwards)
+        return replace(tried, ticks=self._mirrored(tried)) if direction.backwards else tried
 
-    def turned(self, tried: _Tried) -> list[int]:
-        """By message the tick in which it begins if it ends in the one in which it began."""
+    def _mirrored(self, tried: _Tried) -> list[int]:
+        """By message, in which tick from the end it ends."""
         return [tried.count - self.lasts(size) - tick for tick, size in zip(tried.ticks, self.sizes, strict=True)]
 
     def lasts(self, size: int) -> int:
         """Ticks that a message of so many chunks takes of a threadblock, and of what it is added to."""
-        return ceil(size * self.ticks / self.largest)
+        return math.ceil(size * self.ticks / self.largest)
 
     def is_enough(self, tried: _Tried) -> bool:
         """Whether links are as busy as can be."""
         return tried.taken_us <= self.busiest_us * _ENOUGH
 
-    def better(self, best: _Tried, pace: Pace) -> _Tried:
+    def _better(self, best: _Tried, pace: Pace, backwards: bool) -> _Tried:
         """The better of what was found and what the pace gives, which is not looked at where the former is enough."""
         if self.is_enough(best):
             return best
-        return min(best, self.tried(pace), key=lambda tried: tried.taken_us)
+        return min(best, self._tried(pace, backwards), key=lambda tried: tried.taken_us)
 
     def taken_us(self, path: int, size: int) -> float:
         """What a message of so many chunks takes if all threadblocks of its path have one, as many as bandwidth or the number of
         steps asks for, and what it takes at any rate.
         """
-        fewest = ceil(self.counts[path] / self.options.steps) if self.options.steps else 1
+        fewest = math.ceil(self.counts[path] / self.options.steps) if self.options.steps else 1
         threadblocks = max(self.channels[path], fewest)
         own_us = self.message_us * size / self.largest
         busy_us = max(own_us, max(us for _, us in self.busy[path, size]) * threadblocks)
         return busy_us + self.instance.paths[path].alpha_us + self.protocol.step_us
 
-    def _adder(self, path: int) -> int:
-        """The rank that adds what comes over a path to a sum: backwards, the one that a copy is from."""
-        return self.instance.paths[path].src if self.backwards else self.instance.paths[path].dst
-
     def _lengths(self) -> list[float]:
         """Lengths of a round with which the path that carries most has the same number of messages in each."""
         most = max(self.counts.values(), default=1.0)
-        least = ceil(most / self.options.most)
-        whole = [self.busiest_us / ceil(most / each) for each in range(least, least + _NUMBERS)]
+        least = math.ceil(most / self.options.most)
+        whole = [self.busiest_us / math.ceil(most / each) for each in range(least, least + _NUMBERS)]
         return [length for length in whole if length >= self.message_us * self.options.slack][:_LENGTHS] or [
             self.message_us * _USUAL_SLACK
         ]
@@ -275,17 +340,17 @@ class _Plan:
         turns = {chunk: place / len(own) for own in by_owner.values() for place, chunk in enumerate(own)}
         return [turns[message.chunks[0]] for message in self.messages]
 
-    def groups(self, pace: Pace) -> list[int]:
+    def _groups(self, pace: Pace, direction: _Direction) -> list[int]:
         """By message, when its turn at the rank that it comes to is: sums are begun in groups, those first that most waits for,
         and as many of them at a time as keep all connections busy, since each takes one message a round.
         """
         rounds = self.busiest_us / pace.round_us
         received: dict[int, float] = defaultdict(float)
         for path, count in self.counts.items():
-            received[self.one_rank[self._adder(path)]] += count / max(rounds, 1.0)
+            received[self.one_rank[self.instance.paths[path].dst]] += count / max(rounds, 1.0)
         urgent: dict[Place, tuple[float, float, int]] = {}
         for index, place in enumerate(self.places):
-            key = (pace.turn * rounds * self.turns[index] - self.to_go[index], self.turns[index], place.chunk)
+            key = (pace.turn * rounds * self.turns[index] - direction.to_go[index], self.turns[index], place.chunk)
             urgent[place] = min(urgent.get(place, key), key)
         ordered: dict[int, list[Place]] = defaultdict(list)
         for place in sorted(urgent, key=lambda place: (urgent[place], place)):
@@ -316,19 +381,21 @@ class _Plan:
 class _Run:
     """One run: tick after tick, whatever may be sent is, the path that is most behind first."""
 
-    def __init__(self, plan: _Plan, pace: Pace) -> None:
-        self.plan = plan
-        self.tick_us = pace.round_us / plan.ticks
+    def __init__(self, plan: _Plan, direction: _Direction, round_us: float, groups: list[int]) -> None:
+        self.plan, self.direction = plan, direction
+        self.tick_us = round_us / plan.ticks
         self.lasts = {size: plan.lasts(size) for size in set(plan.sizes)}
         # A threadblock begins a message anywhere in the time that one like it takes.
-        self.lag = {
-            (path, size): self.lasts[size] + ceil(plan.taken_us(path, size) / self.tick_us - _WHOLE_ROUNDS)
-            for path, size in sorted(set(zip(plan.paths, plan.sizes, strict=True)))
+        slack = {
+            (path, size): math.ceil(plan.taken_us(path, size) / self.tick_us - _WHOLE_ROUNDS)
+            for path, size in plan.busy
         }
+        #: By message, what another that needs it waits beside the ticks that it lasts.
+        self.slack = [slack[which] for which in zip(plan.paths, plan.sizes, strict=True)]
         self.entries: list[_Entry] = list(
             zip(
-                plan.groups(pace),
-                [-count for count in plan.to_go],
+                groups,
+                [-count for count in direction.to_go],
                 plan.turns,
                 plan.rotations,
                 range(len(plan.sums)),
@@ -336,15 +403,16 @@ class _Run:
                 strict=True,
             )
         )
-        self.waiting = list(plan.work.before)
+        self.waiting = list(direction.work.before)
+        self.earliest = [0] * len(self.waiting)
         self.missing = list(plan.parts)
         self.left = dict(plan.counts)
         #: By path, how far it is, from -1 for what has carried nothing to 0.
         self.gone = dict.fromkeys(plan.counts, -1.0)
-        share = pace.round_us / plan.busiest_us if plan.busiest_us else 1.0
+        share = round_us / plan.busiest_us if plan.busiest_us else 1.0
         #: By path, chunks that it may carry in a round times its ticks, and how many of these are left: some come back every tick.
         self.most = {
-            path: (max(plan.channels[path], ceil(count * share)) + 1) * plan.largest * plan.ticks
+            path: (max(plan.channels[path], math.ceil(count * share)) + 1) * plan.largest * plan.ticks
             for path, count in plan.counts.items()
         }
         self.tokens = dict(self.most)
@@ -371,15 +439,15 @@ class _Run:
         result = [-1] * len(self.waiting)
         self._make_ready(index for index, count in enumerate(self.waiting) if count == 0)
         tick, left = 0, len(result)
-        ends: defaultdict[int, list[int]] = defaultdict(list)
+        due: defaultdict[int, list[int]] = defaultdict(list)
         while left:
             sent = self._tick(tick)
             for index in sent:
                 result[index] = tick
-                ends[tick + self.lag[self.plan.paths[index], self.plan.sizes[index]]].append(index)
+                self._followed(index, tick, due)
             left -= len(sent)
             tick += 1
-            self._arrive(ends.pop(tick, ()))
+            self._make_ready(due.pop(tick, ()))
         return result
 
     def _tick(self, tick: int) -> list[int]:
@@ -412,25 +480,26 @@ class _Run:
         tokens, needed = self.least[path]
         if self.tokens[path] < tokens:
             return None
+        free_us = self.free_us
         for link, needed_us in needed:  # the innermost loop of all
-            if self.free_us[link] < needed_us:
+            if free_us[link] < needed_us:
                 return None
-        ready = self.ready[path]
+        plan, ready = self.plan, self.ready[path]
         found = self._first(ready, tick)
         if found is None:
             return None
         index = ready[found][4]
-        size = self.plan.sizes[index]
+        size = plan.sizes[index]
         if size > self.smallest[path] and not self._has_room(path, size):
             return None
-        ready.pop(found)
-        for link, busy_us in self.plan.busy[path, size]:
-            self.free_us[link] -= busy_us
-        self.tokens[path] -= size * self.plan.ticks
+        del ready[found]
+        for link, busy_us in plan.busy[path, size]:
+            free_us[link] -= busy_us
+        self.tokens[path] -= size * plan.ticks
         self.spent.add(path)
-        self.left[path] -= size / self.plan.largest
-        self.gone[path] = -self.left[path] / self.plan.counts[path]
-        added = self.plan.sums[index]
+        self.left[path] -= size / plan.largest
+        self.gone[path] = -self.left[path] / plan.counts[path]
+        added = plan.sums[index]
         if added is not None:
             self.free_at[added] = tick + self.lasts[size]
             self.missing[added] -= 1
@@ -445,7 +514,10 @@ class _Run:
     def _first(self, ready: list[_Entry], tick: int) -> int | None:
         """The position of that message, if there is one."""
         free_at, missing = self.free_at, self.missing
-        found, most, of_group = None, 0, ready[0][0]
+        of_group, added = ready[0][0], ready[0][5]
+        if added is None or (free_at[added] <= tick and (len(ready) == 1 or ready[1][0] != of_group)):
+            return 0
+        found, most = None, 0
         for position, (group, _, _, _, _, added) in enumerate(ready[:_LOOKED_AT]):
             if group != of_group:
                 if found is not None:
@@ -457,14 +529,20 @@ class _Run:
                 found, most = position, missing[added]
         return found
 
-    def _arrive(self, sent: Iterable[int]) -> None:
-        ready = []
-        for index in sent:
-            for follower in self.plan.work.after[index]:
-                self.waiting[follower] -= 1
-                if not self.waiting[follower]:
-                    ready.append(follower)
-        self._make_ready(ready)
+    def _followed(self, index: int, tick: int, due: defaultdict[int, list[int]]) -> None:
+        """Enter in `due` in which tick those may begin that wait for a message which begins in this one."""
+        earliest, waiting, slack = self.earliest, self.waiting, self.slack
+        end, backwards = tick + self.lasts[self.plan.sizes[index]], self.direction.backwards
+        at = end + slack[index]
+        for follower in self.direction.work.after[index]:
+            if backwards:
+                # There it is the follower that has to be in time for what was looked at before it.
+                at = end + slack[follower]
+            if at > earliest[follower]:
+                earliest[follower] = at
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                due[earliest[follower]].append(follower)
 
     def _make_ready(self, messages: Iterable[int]) -> None:
         for index in messages:

@@ -92,6 +92,8 @@ class ByTime:
         if tiled := [each for each in chained if each.view == VIEW]:
             # Small tiles are the soonest through many boxes.
             return [[*tiled, *beside], turned, *waves]
+        if self._begins_in_pieces:
+            return [[*self.finer_cuts, *known], *waves]
         return [[*turned, *beside], *waves] if turned else waves
 
     def _over_boxes(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
@@ -156,6 +158,11 @@ class ByTime:
         finer_by = _FINER_SUMS * (FINER_JOINT if any(each.strategy == JOINT for each in planned) else 1)
         kept_apart = self.traits.apart and self.traits.keeps_apart
         return self._in_time(finer_sums(*self._cut(finer_by), planned)) if not kept_apart else ()
+
+    @property
+    def _begins_in_pieces(self) -> bool:
+        """Whether sums in pieces come before all else: over links of unequal width that no ways meet in nothing is nearer."""
+        return any(each.pieces for each in self.finer_cuts) and self.traits.boxes is None and not self.traits.apart
 
     def _finer_lists(self) -> tuple[Candidate, ...]:
         """An allreduce of few ranks in finer lists where no ways meet."""

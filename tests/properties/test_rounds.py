@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -174,6 +175,38 @@ def test_more_paces_are_never_worse(instance: Instance, seed: int) -> None:
     all_us = Rounds("Simple")(instance, routing)[0].makespan_us
     assert all_us <= Rounds("Simple", turns=Rounds.turns[:1])(instance, routing)[0].makespan_us + 1e-6
     assert all_us <= Rounds("Simple", abreast=())(instance, routing)[0].makespan_us + 1e-6
+
+
+@settings(max_examples=15, deadline=None)
+@given(instance=instances(), seed=st.integers(0, 99))
+def test_there_and_back_nothing_takes_longer(instance: Instance, seed: int) -> None:
+    routing = Routing(tuple(sorted(random_schedule(instance, random.Random(seed)).transfers())))
+    all_us = Rounds("Simple")(instance, routing)[0].makespan_us
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("synth.ordering.rounds._NEARLY_ENOUGH", math.inf)
+        assert all_us <= Rounds("Simple")(instance, routing)[0].makespan_us + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "count", "later"),
+    [(mesh(3, 3), "reduce-scatter", 16, 1.0), (mesh(4, 4), "allreduce", 128, 1.01)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_there_and_back_links_are_busy_at_either_end(
+    machine: Topology, name: str, count: int, later: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one direction alone links wait for the first sums, or idle while the last are on their way."""
+    instance = instance_of(machine, name, count, 16e6)
+
+    def taken() -> float:
+        solution = Stages().in_rounds(instance, over_few_ways(TREES), Rounds("Simple"))
+        assert solution.interpreted is not None
+        return solution.interpreted.makespan_us / busiest_link_us(instance, solution.interpreted.transfers())
+
+    settled = taken()
+    assert 1.0 - 1e-6 <= settled <= later + 1e-3
+    monkeypatch.setattr("synth.ordering.rounds._NEARLY_ENOUGH", math.inf)
+    assert taken() > settled * 1.01
 
 
 @settings(max_examples=15, deadline=None)

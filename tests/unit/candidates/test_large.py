@@ -114,8 +114,8 @@ def test_where_links_inside_boxes_limit_all_ranks_trees_are_cut_finer(name: str)
     assert {listed.count} == {2 * each.count for each in usual}
     assert transfers_of(with_count(instance.collective, listed.count)) <= 32_000
     # Sums in pieces, of which there are as many as a runtime reads; smaller buffers of a range would suffer by them. Copies as
-    # finely in equal messages.
-    opening = {"allreduce": (listed.count, None), "reduce-scatter": (128, 64), "allgather": (64, None)}
+    # finely in equal messages, and so an allreduce, whose ways take turns.
+    opening = {"allreduce": (1024, 32), "reduce-scatter": (128, 64), "allgather": (64, None)}
     assert (inside[0].count, inside[0].pieces) == opening[name]
     shared = lean_candidates(instance, counts, GB, single=False, inside=True)
     assert [(each.in_rounds, each.count, each.pieces) for each in shared] == [
