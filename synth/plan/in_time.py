@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from synth.candidates import Candidate
-from synth.candidates.transfers import transfers_of
-from synth.collective import Collective, CollectiveName
+from synth.candidates.candidate import JOINT
+from synth.candidates.transfers import FINE, transfers_of
+from synth.collective import SHARED, Collective, CollectiveName
 from synth.plan.traits import Traits
 
 #: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
@@ -35,7 +36,12 @@ def in_time(traits: Traits, candidate: Candidate) -> Candidate:
     count = candidate.count
     while count % 2 == 0 and count > least and _transfers(candidate, traits.asked.collective(count)) > most:
         count //= 2
-    return candidate if count == candidate.count else replace(candidate, count=count, pieces=None)
+    if count == candidate.count:
+        return candidate
+    # Rounds of few messages are long, and chains of them take many: a list in several instances is ahead there.
+    coarse = candidate.strategy != JOINT and traits.asked.collective(count).chunks < FINE * request.topology.num_ranks
+    listed = coarse and not candidate.boxed and request.collective in {*SHARED, CollectiveName.ALLREDUCE}
+    return replace(candidate, count=count, pieces=None, in_rounds=candidate.in_rounds and not listed)
 
 
 def is_time_for(traits: Traits, candidate: Candidate, times: int) -> bool:

@@ -128,6 +128,18 @@ def test_where_time_is_short_nothing_is_cut_finer_than_it_allows(
     assert "cut coarser" in notes[0]
 
 
+@pytest.mark.parametrize("collective", ["allgather", "reduce-scatter", "allreduce"])
+def test_what_is_cut_to_few_messages_for_want_of_time_comes_in_a_list(collective: str) -> None:
+    """Chains of few long rounds end late; a list can be carried out as several instances."""
+    job = request(replicate(load_topology("mi250"), 2), collective, GB, objective="time")
+    paths = find_paths(job.topology)
+    usual, hurried = (Plan(replace(job, time_limit_s=limit), paths).waves[0][0] for limit in (60.0, 1.0))
+    assert usual.in_rounds
+    assert (hurried.strategy, hurried.view) == (usual.strategy, usual.view)
+    assert hurried.count < usual.count
+    assert not hurried.in_rounds
+
+
 def test_with_time_enough_or_a_count_asked_for_the_time_limit_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synth.plan.in_time._TRANSFERS_A_SECOND", 2_000)
     job = request(star(8), "allreduce", 1024 * MB, objective="time", time_limit_s=30.0)
@@ -691,6 +703,16 @@ def test_an_allreduce_in_pieces_is_for_what_fine_rounds_do_not_bring_near(boxes:
     assert pieced == [wave]
     assert [each.count for each in plan.waves[wave] if each.pieces] == [4096]
     assert [each.count for each in plan.finer_cuts] == ([4096] if wave else [])
+
+
+@pytest.mark.parametrize(("machine", "first"), [("mi250", (2048, 66)), ("dgx2", (256, None)), ("mi100x8", (512, None))])
+def test_an_allreduce_over_links_of_unequal_width_begins_with_pieces(
+    machine: str, first: tuple[int, int | None]
+) -> None:
+    """Not where all are as wide, or ways meet."""
+    job = request(load_topology(machine), "allreduce", GB, objective="time")
+    made = [each for each in Plan(job, find_paths(job.topology)).waves[0] if each.strategy not in BASELINES]
+    assert (made[0].count, made[0].pieces) == first
 
 
 @pytest.mark.parametrize(("limit_s", "made"), [(30.0, (4096, 15)), (10.0, (512, None))])
