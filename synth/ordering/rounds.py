@@ -46,9 +46,12 @@ _NEARLY_ENOUGH = 1.01
 _WORTH_IT = 0.998
 #: Runs after the first one of a pace, forwards and backwards in turns.
 _MOST_TURNS_AROUND = 6
-#: What is so far behind after so many of them is left there.
+#: What is so far behind after so many of them is left there, and what is so far behind at first is not begun.
 _TURNS_GIVEN = 2
 _BEHIND = 1.01
+_FAR_BEHIND = 1.2
+#: Messages over all runs there and back, after which no other pace is begun.
+_WORK_AROUND = 600_000
 
 
 class Pace(NamedTuple):
@@ -132,6 +135,7 @@ class _Search:
             )
         self.lengths_us = self._lengths()
         self._seen: dict[tuple[Pace, bool], _Tried] = {}
+        self._turned = 0
 
     def best(self) -> _Tried:
         """The best of all paces, and of what comes of them there and back where these are not good enough."""
@@ -164,23 +168,35 @@ class _Search:
         shortest_us, *longer_us = self.lengths_us
         begins = (False, True) if len({message.reduce for message in self.traffic.messages}) > 1 else (False,)
         (pace, begun), *others = [(Pace(shortest_us, turn), each) for turn in self.options.turns for each in begins]
-        best = self._there_and_back(pace, begun, math.inf)
+        first = self._tried(pace, begun)
+        best = self._there_and_back(first, math.inf)
         for other_pace, other_begun in others:
-            found = self._there_and_back(other_pace, other_begun, best.taken_us)
+            if self._is_over:
+                return best
+            other = self._tried(other_pace, other_begun)
+            if other.taken_us > first.taken_us * _FAR_BEHIND:
+                continue
+            found = self._there_and_back(other, best.taken_us)
             if found.taken_us < best.taken_us:
                 best, begun = found, other_begun
         for round_us in longer_us:
-            found = self._there_and_back(best.pace._replace(round_us=round_us), begun, best.taken_us)
-            best = min(best, found, key=lambda tried: tried.taken_us)
+            if self._is_over:
+                return best
+            longer = self._there_and_back(self._tried(best.pace._replace(round_us=round_us), begun), best.taken_us)
+            best = min(best, longer, key=lambda tried: tried.taken_us)
         return best
 
-    def _there_and_back(self, pace: Pace, backwards: bool, beside_us: float) -> _Tried:
+    @property
+    def _is_over(self) -> bool:
+        """Whether no other pace is worth its time there and back."""
+        return self._turned * len(self.traffic.messages) >= _WORK_AROUND
+
+    def _there_and_back(self, tried: _Tried, beside_us: float) -> _Tried:
         """The best that is found forwards in turns with backwards, each in the order of the other, until neither gains, or is far
         behind what takes `beside_us`. Backwards all is as late as can be, so that whatever is held up holds all up: that is not
         taken.
         """
-        tried = self._tried(pace, backwards)
-        best, least_us, in_vain = None if backwards else tried, tried.taken_us, 0
+        best, least_us, in_vain = None if tried.backwards else tried, tried.taken_us, 0
         for turned in range(1, _MOST_TURNS_AROUND + 1):
             tried = self._turned_around(tried)
             if not tried.backwards and (best is None or tried.taken_us < best.taken_us):
@@ -195,6 +211,7 @@ class _Search:
 
     def _turned_around(self, tried: _Tried) -> _Tried:
         """What was found in one direction carried out in the other, in the order that it had seen from there."""
+        self._turned += 1
         turned = self.traffic.directions[not tried.backwards]
         return self._carried_out(turned, tried.pace, self._mirrored(tried) if turned.backwards else tried.ticks)
 
