@@ -41,8 +41,9 @@ _NUMBERS = 4
 _LENGTHS = 2
 #: A run is good enough if it takes no more than this, times what the busiest link has to carry.
 _ENOUGH = 1.005
-#: And this is so good that going there and back is not worth it, which pays from that share of the time on.
-_NEARLY_ENOUGH = 1.01
+#: And this is so good that going there and back is not worth it, nor another pace there and back. It pays from that share of the
+#: time on.
+_NEARLY_ENOUGH = 1.03
 _WORTH_IT = 0.998
 #: Runs after the first one of a pace, forwards and backwards in turns.
 _MOST_TURNS_AROUND = 6
@@ -140,7 +141,7 @@ class _Search:
     def best(self) -> _Tried:
         """The best of all paces, and of what comes of them there and back where these are not good enough."""
         best = self._best_pace()
-        if best.taken_us <= self.traffic.busiest_us * _NEARLY_ENOUGH:
+        if self._is_near(best):
             return best
         settled = self._settled()
         return settled if settled.taken_us <= best.taken_us * _WORTH_IT else best
@@ -171,7 +172,7 @@ class _Search:
         first = self._tried(pace, begun)
         best = self._there_and_back(first, math.inf)
         for other_pace, other_begun in others:
-            if self._is_over:
+            if self._is_settled(best):
                 return best
             other = self._tried(other_pace, other_begun)
             if other.taken_us > first.taken_us * _FAR_BEHIND:
@@ -180,16 +181,19 @@ class _Search:
             if found.taken_us < best.taken_us:
                 best, begun = found, other_begun
         for round_us in longer_us:
-            if self._is_over:
+            if self._is_settled(best):
                 return best
             longer = self._there_and_back(self._tried(best.pace._replace(round_us=round_us), begun), best.taken_us)
             best = min(best, longer, key=lambda tried: tried.taken_us)
         return best
 
-    @property
-    def _is_over(self) -> bool:
+    def _is_settled(self, best: _Tried) -> bool:
         """Whether no other pace is worth its time there and back."""
-        return self._turned * len(self.traffic.messages) >= _WORK_AROUND
+        return self._is_near(best) or self._turned * len(self.traffic.messages) >= _WORK_AROUND
+
+    def _is_near(self, best: _Tried) -> bool:
+        """Whether links are nearly as busy as can be."""
+        return best.taken_us <= self.traffic.busiest_us * _NEARLY_ENOUGH
 
     def _there_and_back(self, tried: _Tried, beside_us: float) -> _Tried:
         """The best that is found forwards in turns with backwards, each in the order of the other, until neither gains, or is far
@@ -204,7 +208,7 @@ class _Search:
             in_vain = 0 if tried.taken_us < least_us else in_vain + 1
             least_us = min(least_us, tried.taken_us)
             behind = turned >= _TURNS_GIVEN and least_us > beside_us * _BEHIND
-            if in_vain > 1 or behind or (best is not None and self.is_enough(best)):
+            if in_vain > 1 or behind or (best is not None and self._is_enough(best)):
                 break
         assert best is not None
         return best
@@ -240,13 +244,13 @@ class _Search:
             for tick, size in zip(tried.ticks, self.traffic.sizes, strict=True)
         ]
 
-    def is_enough(self, tried: _Tried) -> bool:
+    def _is_enough(self, tried: _Tried) -> bool:
         """Whether links are as busy as can be."""
         return tried.taken_us <= self.traffic.busiest_us * _ENOUGH
 
     def _better(self, best: _Tried, pace: Pace, backwards: bool) -> _Tried:
         """The better of what was found and what the pace gives, which is not looked at where the former is enough."""
-        if self.is_enough(best):
+        if self._is_enough(best):
             return best
         return min(best, self._tried(pace, backwards), key=lambda tried: tried.taken_us)
 
