@@ -59,8 +59,8 @@ class ByTime:
         return [*over_boxes(known, made), made]
 
     def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
-        """The first waves elsewhere: of large buffers what comes in turns, which is as near to the limit as anything; others'
-        algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees over paths that keep apart, which
+        """The first waves elsewhere: of large buffers what comes in turns, or in pieces over unequal links, which is as near to the
+        limit as anything; others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees over paths that keep apart, which
         come first if these share no link after all, or roots are free.
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
