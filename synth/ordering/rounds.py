@@ -41,9 +41,10 @@ _NUMBERS = 4
 _LENGTHS = 2
 #: A run is good enough if it takes no more than this, times what the busiest link has to carry.
 _ENOUGH = 1.005
-#: And this is so good that going there and back is not worth it, nor another pace there and back. It pays from that share of the
-#: time on.
-_NEARLY_ENOUGH = 1.03
+#: And this is so good that going there and back is not worth it, which pays from that share of the time on; or, there and back, no
+#: other pace.
+_NEARLY_ENOUGH = 1.015
+_SETTLED = 1.03
 _WORTH_IT = 0.998
 #: Runs after the first one of a pace, forwards and backwards in turns.
 _MOST_TURNS_AROUND = 6
@@ -141,7 +142,7 @@ class _Search:
     def best(self) -> _Tried:
         """The best of all paces, and of what comes of them there and back where these are not good enough."""
         best = self._best_pace()
-        if self._is_near(best):
+        if best.taken_us <= self.traffic.busiest_us * _NEARLY_ENOUGH:
             return best
         settled = self._settled()
         return settled if settled.taken_us <= best.taken_us * _WORTH_IT else best
@@ -189,11 +190,8 @@ class _Search:
 
     def _is_settled(self, best: _Tried) -> bool:
         """Whether no other pace is worth its time there and back."""
-        return self._is_near(best) or self._turned * len(self.traffic.messages) >= _WORK_AROUND
-
-    def _is_near(self, best: _Tried) -> bool:
-        """Whether links are nearly as busy as can be."""
-        return best.taken_us <= self.traffic.busiest_us * _NEARLY_ENOUGH
+        near = best.taken_us <= self.traffic.busiest_us * _SETTLED
+        return near or self._turned * len(self.traffic.messages) >= _WORK_AROUND
 
     def _there_and_back(self, tried: _Tried, beside_us: float) -> _Tried:
         """The best that is found forwards in turns with backwards, each in the order of the other, until neither gains, or is far
