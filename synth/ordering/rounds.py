@@ -41,10 +41,11 @@ _NUMBERS = 4
 _LENGTHS = 2
 #: A run is good enough if it takes no more than this, times what the busiest link has to carry.
 _ENOUGH = 1.005
-#: And this is so good that going there and back is not worth it, which pays from that share of the time on; or, there and back, no
-#: other pace.
+#: And this is so good that going there and back is not worth it.
 _NEARLY_ENOUGH = 1.015
+#: No other pace goes there and back after what is so good.
 _SETTLED = 1.03
+#: What is found there and back is taken if it takes no more than this share of the best of the paces.
 _WORTH_IT = 0.998
 #: Runs after the first one of a pace, forwards and backwards in turns.
 _MOST_TURNS_AROUND = 6
@@ -214,13 +215,13 @@ class _Search:
     def _turned_around(self, tried: _Tried) -> _Tried:
         """What was found in one direction carried out in the other, in the order that it had seen from there."""
         self._turned += 1
-        turned = self.traffic.directions[not tried.backwards]
+        turned = self.traffic.forwards if tried.backwards else self.traffic.backwards
         return self._carried_out(turned, tried.pace, self._mirrored(tried) if turned.backwards else tried.ticks)
 
     def _tried(self, pace: Pace, backwards: bool = False) -> _Tried:
         """What a pace gives, in messages in groups."""
         if (pace, backwards) not in self._seen:
-            direction = self.traffic.directions[backwards]
+            direction = self.traffic.backwards if backwards else self.traffic.forwards
             self._seen[pace, backwards] = self._carried_out(direction, pace, self._groups(pace, direction))
         return self._seen[pace, backwards]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from synth.boxes import Boxes
@@ -59,13 +60,6 @@ class Traffic:
         if boxes:
             for rank, place in boxes.place_of.items():
                 self.one_rank[rank] = boxes.ranks[0][place]
-        forwards = Work.of(instance, messages)
-        alike = [1.0] * len(messages)
-        turned = Work.waiting(messages, forwards.after)
-        self.directions = (
-            Direction(forwards, forwards.to_go(alike), False),
-            Direction(turned, turned.to_go(alike), True),
-        )
         self.paths = [one_path[message.path] for message in self.messages]
         self.sizes = [len(message.chunks) for message in self.messages]
         self.largest = max(self.sizes, default=1)
@@ -95,6 +89,19 @@ class Traffic:
         """by number of a sum, how many messages are added to it"""
         self.rotations = [(paths[path].dst - paths[path].src) % instance.num_ranks for path in self.paths]
         self.turns = self._turns()
+
+    @cached_property
+    def forwards(self) -> Direction:
+        """From the beginning on."""
+        return self._direction(Work.of(self.instance, self.messages), False)
+
+    @cached_property
+    def backwards(self) -> Direction:
+        """From the end on: those that wait for a message come before it."""
+        return self._direction(Work.waiting(self.messages, self.forwards.work.after), True)
+
+    def _direction(self, work: Work, backwards: bool) -> Direction:
+        return Direction(work, work.to_go([1.0] * len(self.messages)), backwards)
 
     def lasts(self, size: int) -> int:
         """Ticks that a message of so many chunks takes of a threadblock, and of what it is added to."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from synth.candidates import Candidate
-from synth.candidates.candidate import JOINT
+from synth.candidates.candidate import HIERARCHICAL, JOINT
 from synth.candidates.transfers import FINE, transfers_of
-from synth.collective import SHARED, Collective, CollectiveName
+from synth.collective import Collective, CollectiveName
 from synth.plan.traits import Traits
 
 #: Transfers that are routed, ordered, made a program and looked at in a second: where time is short, no candidate has more than go
@@ -40,7 +40,7 @@ def in_time(traits: Traits, candidate: Candidate) -> Candidate:
         return candidate
     # Rounds of few messages are long, and chains of them take many: a list in several instances is ahead there.
     coarse = candidate.strategy != JOINT and traits.asked.collective(count).chunks < FINE * request.topology.num_ranks
-    listed = coarse and not candidate.boxed and request.collective in {*SHARED, CollectiveName.ALLREDUCE}
+    listed = coarse and not candidate.boxed and request.collective in HIERARCHICAL
     return replace(candidate, count=count, pieces=None, in_rounds=candidate.in_rounds and not listed)
 
 

@@ -148,3 +148,13 @@ def test_links_wait_for_the_first_sums_as_long_as_the_first_pieces_take() -> Non
         busiest_us = busiest_link_us(instance, solution.interpreted.transfers())
         later[count] = solution.interpreted.makespan_us / busiest_us
     assert 1.0 <= later[32] < later[16] - 0.015
+
+
+@pytest.mark.parametrize("count", [16, 32])
+def test_on_a_mesh_links_wait_for_no_sums_whether_pieces_are_chunks_or_not(count: int) -> None:
+    instance = instance_of(mesh(3, 3), "reduce-scatter", count, 16e6 * 16 / count)
+    solution = Stages().in_rounds(instance, over_few_ways(TREES), Rounds("Simple"), 16)
+    assert solution.interpreted is not None
+    assert len(solution.interpreted.sends) <= 16 * 9 * 8
+    busiest_us = busiest_link_us(instance, solution.interpreted.transfers())
+    assert solution.interpreted.makespan_us == pytest.approx(busiest_us)
