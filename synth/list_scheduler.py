@@ -3,7 +3,8 @@
 Time runs from event to event. Whenever links fall free or chunks arrive, the messages that could start are taken in the order of
 their place, and each starts at once if every link of its path is free (docs/formulation.md, section 5). Two rules can be added:
 messages on the links with the most work left go first; and the next message over a critical link (one with nearly the
-most work of all) reserves the other links of its path, so that nothing else is on them when the critical link falls free.
+most work of all) reserves the other links of its path, so that nothing else is on them when the critical link falls free. Where
+messages differ in length, a third one keeps links busy that several paths share.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _SAME_MOMENT_US = 1e-9
 _CRITICAL = 0.9
 #: Messages that are looked at for one whose sum nobody adds to.
 _LOOKED_AT = 16
+#: Messages that are looked at for one that leaves a link when it should.
+_FITTED = 6
 
 
 class Rule(NamedTuple):
@@ -33,6 +36,9 @@ class Rule(NamedTuple):
 
     busiest_first: bool = False
     reserve: bool = False
+    fitting: bool = False
+    """Whether a path that shares a link starts, of its first few messages, the one that leaves that when another path can take it:
+    after a longer one that would wait, after a shorter one the link."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,15 @@ def _first_few(ready: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield from heapq.nsmallest(_LOOKED_AT, ready)[1:]
 
 
+class _Shared(NamedTuple):
+    """The busiest link that a path shares with others, as the position in the path, and these others, each with its links that the
+    path has not.
+    """
+
+    position: int
+    others: list[tuple[int, list[int]]]
+
+
 class _Run:
     """The state of one run: what is free when, what is ready where, what happens next."""
 
@@ -158,6 +173,8 @@ class _Run:
                 self.left_us[link] += busy_us
         most = max(self.left_us, default=0.0)
         self.critical = [link for link, left in enumerate(self.left_us) if left >= _CRITICAL * most and left > 0]
+        differ = len({len(message.chunks) for message in work.messages}) > 1
+        self.shared = self._shared() if rule.fitting and differ else {}
         #: Links kept free: for which path, and from when on.
         self.held: dict[int, tuple[float, int]] = {}
         self.ready: list[list[tuple[int, int]]] = [[] for _ in instance.paths]
@@ -266,7 +283,7 @@ class _Run:
         """The message of a path whose turn it is: of the first few, one that would be added at once when it comes."""
         ready = self.ready[path]
         if not self.additions.active:
-            return ready[0]
+            return self._fitting(path, now) if path in self.shared else ready[0]
         soonest, first = math.inf, ready[0]
         for turn in _first_few(ready):
             message = self.work.messages[turn[1]]
@@ -281,6 +298,34 @@ class _Run:
             return first
         heapq.heappush(self.events, (soonest, _BEGIN, path))
         return None
+
+    def _shared(self) -> dict[int, _Shared]:
+        """By path that shares a link, which and with whom."""
+        shared: dict[int, _Shared] = {}
+        for path in sorted({path for paths in self.paths_on.values() if len(paths) > 1 for path in paths}):
+            links = self.links[path]
+            met = [position for position, link in enumerate(links) if len(self.paths_on[link]) > 1]
+            position = max(met, key=lambda position: self.left_us[links[position]])
+            others = (other for other in self.paths_on[links[position]] if other != path)
+            shared[path] = _Shared(
+                position, [(other, [link for link in self.links[other] if link not in links]) for other in others]
+            )
+        return shared
+
+    def _fitting(self, path: int, now: float) -> tuple[int, int]:
+        """Of the first few messages of a path, the one that leaves its shared link when the soonest of the others can start."""
+        ready, (position, others) = self.ready[path], self.shared[path]
+        soonest = math.inf
+        for other, beside in others:
+            if self.ready[other]:
+                soonest = min(soonest, max((self.free_us[link] for link in beside), default=now))
+        if soonest == math.inf:
+            return ready[0]
+        room_us = max(0.0, soonest - now)
+        return min(
+            heapq.nsmallest(_FITTED, ready),
+            key=lambda turn: (round(abs(self._cost(self.work.messages[turn[1]])[0][position] - room_us), 6), turn),
+        )
 
     def _take(self, path: int, turn: tuple[int, int]) -> None:
         ready = self.ready[path]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from synth.additions import Additions
 from synth.instance import Instance
 from synth.ir import Schedule, Send, causes
-from synth.list_scheduler import Work, list_schedule
+from synth.list_scheduler import Rule, Work, list_schedule
 from synth.paths import Path
 from synth.timing import busiest_link_us, messages_of, retime
 
@@ -59,7 +59,7 @@ class Justification:
         if found.makespan_us <= least_us * self.idle:
             return found
         messages = messages_of(found)
-        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)))
+        listed = list_schedule(instance, Work.of(instance, messages), range(len(messages)), rule=Rule(fitting=True))
         assert listed is not None
         if abs(listed.makespan_us - found.makespan_us) <= _SAME_MOMENT_US:
             return found

@@ -42,7 +42,9 @@ def instances(machines: tuple[Topology, ...], names: tuple[str, ...] = NAMES) ->
     )
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=[name or "plain" for name in RULES])
+@pytest.mark.parametrize(
+    "rule", [*RULES.values(), Rule(fitting=True)], ids=[*(name or "plain" for name in RULES), "fitting"]
+)
 @settings(max_examples=12)
 @given(instance=instances((*PLAIN, *SHARED)), seed=st.integers(0, 99))
 def test_list_schedules_are_feasible_and_cut_off_where_they_end(rule: Rule, instance: Instance, seed: int) -> None:

@@ -75,6 +75,31 @@ def test_the_busiest_link_goes_first_where_asked() -> None:
     assert starts(busiest) == [((4,), 0, 6), ((2,), 1, 4), ((5,), 4, 10)]
 
 
+def test_a_shared_link_is_left_when_another_path_can_take_it() -> None:
+    # Between the switches is room for both senders, half of the time for each: a chunk is on their own links 1 us, there 0.5 us.
+    ends = [*both_ways("gpu0", "a"), *both_ways("gpu1", "a"), *both_ways("b", "gpu2"), *both_ways("b", "gpu3")]
+    switches = [Device(name, DeviceKind.NVSWITCH) for name in "ab"]
+    machine = Topology("shared", (*gpus(4), *switches), (*ends, *both_ways("a", "b", 20.0)))
+    instance = instance_of(machine, "alltoall", 3, CHUNK)
+    of_pair = {pair: [3 * (4 * pair[0] + pair[1]) + chunk for chunk in range(3)] for pair in ((0, 2), (1, 3))}
+    (first, second), (third, fourth) = (
+        (Message((one,), over(instance, *pair)), Message(tuple(two), over(instance, *pair)))
+        for pair, (one, *two) in of_pair.items()
+    )
+    work = Work.of(instance, [second, first, third, fourth])
+    plain = list_schedule(instance, work, range(4))
+    fitting = list_schedule(instance, work, range(4), rule=Rule(fitting=True))
+    assert plain is not None
+    assert fitting is not None
+    assert [(len(send.chunks), send.path, send.start_us) for send in plain.sends] == [
+        (2, first.path, 0), (1, third.path, 1), (1, first.path, 2), (2, third.path, 2.5),
+    ]  # fmt: skip
+    assert [(len(send.chunks), send.path, send.start_us) for send in fitting.sends] == [
+        (1, first.path, 0), (1, third.path, 0.5), (2, first.path, 1), (2, third.path, 2),
+    ]  # fmt: skip
+    assert fitting.makespan_us == plain.makespan_us - 0.5
+
+
 def test_messages_that_wait_for_each_other_are_refused() -> None:
     instance = instance_of(full(3), "broadcast", 1, CHUNK, root=0)
     work = Work.of(instance, [Message((0,), over(instance, 1, 2)), Message((0,), over(instance, 2, 1))])

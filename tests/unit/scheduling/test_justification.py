@@ -69,7 +69,7 @@ def test_what_is_listed_is_pushed_if_it_ends_at_another_time(
     order = tree_schedule(instance)
     found = Justification(idle=math.inf).in_order(instance, order)
 
-    def listed(*_: object) -> Schedule:
+    def listed(*_: object, **__: object) -> Schedule:
         *sends, last = found.sends
         return Schedule((*sends, last._replace(arrive_us=found.makespan_us + later_us)))
 
