@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from synth.baselines import BASELINES, Machine, schedule, transfers
 from synth.candidates.candidate import RINGS
 from synth.candidates.transfers import MAX_TRANSFERS, transfers_of, with_count
-from synth.collective import ROOTED, Collective
+from synth.collective import ROOTED, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.instance import Instance
 from synth.ir import Routing
@@ -19,6 +20,12 @@ from synth.timing import busiest_link_us
 _UNEVEN = (1.01, 1.02, 1.035, 1.06)
 #: Transfers up to which rings are made: their chunks travel in a few messages. (2,048 chunks of an allreduce on nine ranks are in.)
 _MOST_OF_RINGS = 33_000
+#: Loops in which all ranks' chunks go around rings in step, by the collectives that do (synth.ordering.loops). One fills connections
+#: of large buffers, so that threadblocks part; then the second goes on while the first waits. Sums that are passed on as copies
+#: at once never wait.
+LOOPS: Mapping[CollectiveName, int] = MappingProxyType(
+    {CollectiveName.ALLGATHER: 2, CollectiveName.REDUCE_SCATTER: 2, CollectiveName.ALLREDUCE: 1}
+)
 
 
 def known_counts(name: str, machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
@@ -58,6 +65,19 @@ def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[in
         if even := [count for count in made if shares[count] * rings <= count * most]:
             return even[:1]
     return []
+
+
+def looped_counts(machine: Machine, collective: Collective, counts: Sequence[int]) -> list[int]:
+    """Of the admissible chunk counts the one to go around rings in loops: the coarsest that all loops share about evenly. None where
+    there are no rings, or shares divide by these, so that others' messages are as short as any.
+    """
+    if collective.name not in LOOPS:
+        return []
+    try:
+        (own,) = BASELINES["ring"].counts(machine, collective.name)
+    except NoAnswerError:
+        return []
+    return [] if own in counts else _dealt(own * LOOPS[collective.name], collective, counts)
 
 
 def around_rings(machine: Machine, instance: Instance) -> Routed:

@@ -6,6 +6,7 @@ links, lower id first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -54,6 +55,22 @@ def unequal_ring() -> Topology:
     equal = ring(16)
     links = [replace(link, GBps=link.GBps * (1 + place // 2 % 2)) for place, link in enumerate(equal.links)]
     return replace(equal, links=tuple(links))
+
+
+def quads_over_sockets() -> Topology:
+    """Eight GPUs, four and four joined around XGMI, on PCIe switches of their own below six sockets, all joined: of each quad the
+    second and the third below the same.
+    """
+    home = (0, 1, 1, 2, 3, 4, 4, 5)
+    pairs = ((0, 1), (0, 3), (1, 2), (2, 3), (4, 5), (4, 6), (5, 7), (6, 7))
+    links = [link for a, b in pairs for link in both_ways(f"gpu{a}", f"gpu{b}", 24.0)]
+    for gpu, socket in enumerate(home):
+        links += [*both_ways(f"gpu{gpu}", f"plx{gpu}", 24.0), *both_ways(f"plx{gpu}", f"cpu{socket}", 24.0)]
+    for a, b in itertools.combinations(range(6), 2):
+        links += both_ways(f"cpu{a}", f"cpu{b}", 16.0)
+    switches = [Device(f"plx{gpu}", DeviceKind.PCIE_SWITCH) for gpu in range(8)]
+    sockets = [Device(f"cpu{socket}", DeviceKind.CPU) for socket in range(6)]
+    return Topology("quads", (*gpus(8), *switches, *sockets), tuple(links))
 
 
 def line(count: int, GBps: float = GBPS, alpha_us: float = ALPHA_US) -> Topology:

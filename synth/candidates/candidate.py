@@ -11,7 +11,8 @@ from synth.exchange import EXCHANGE
 JOINT = "joint"
 #: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
 CENTRAL = "central-"
-#: The strategy that follows the machine's rings, in turns: what others' rings do, cut as finely as it takes.
+#: The strategy that follows the machine's rings, in turns what one rank sends or gets, in loops what all do: what others' rings do,
+#: cut as finely as it takes.
 RINGS = "rings"
 #: The strategies over equal boxes in which each passes on to the next what it gets, in which few do so on any way, and in which
 #: every one sends to every other itself.
@@ -77,6 +78,11 @@ class Candidate:
     def central(self) -> bool:
         """Whether an allreduce is reduced at ranks in the middle of the machine."""
         return self.strategy.startswith(CENTRAL)
+
+    @property
+    def looped(self) -> bool:
+        """Whether all ranks' chunks go around the machine's rings in step (synth.ordering.loops)."""
+        return self.strategy == RINGS and self.in_rounds
 
     @property
     def chained(self) -> bool:

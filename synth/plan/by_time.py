@@ -60,13 +60,14 @@ class ByTime:
 
     def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves elsewhere: of large buffers what comes in turns, or in pieces over unequal links, which is as near to the
-        limit as anything; others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; then trees over paths
-        that keep apart, which come first if these share no link after all, or roots are free.
+        limit as anything; others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; rings in loops; trees over
+        paths that keep apart, which come first if these share no link after all, or roots are free.
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
         apart = _apart(made)
         turned = [each for each in made if each.in_turns]
-        over_all = [each for each in made if not (each.boxed or each.apart or each.in_turns)]
+        looped = [each for each in made if each.looped]
+        over_all = [each for each in made if not (each.boxed or each.apart or each.in_turns or each.looped)]
         paced = [each for each in over_all if each.in_rounds]
         boxed = [each for each in made if each.boxed]
         # Chunks with one destination over boxes: what is made for these fails as seldom, and is found sooner.
@@ -84,7 +85,7 @@ class ByTime:
         longest = [each for each in opening[:1] if large or each.strategy != JOINT]
         through = [*chained, *known] if turned and large else chained
         finer = [*self.finer_cuts, *self._finer_lists()]
-        waves = [through or [*longest, *known, *opening[len(longest) :]], finer, apart]
+        waves = [through or [*longest, *known, *opening[len(longest) :]], finer, looped, apart]
         if self._leads(apart):
             waves[0] = [*[each for each in apart if each.in_rounds], *known, *paced[:1]]
         # Where boxes have NICs enough, lists keep up with turns.

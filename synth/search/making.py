@@ -32,10 +32,10 @@ from synth.hierarchical import (
 from synth.instance import Instance
 from synth.interpreted import as_described, as_interpreted
 from synth.ir import Routing
-from synth.known import around_rings, known_solution
+from synth.known import LOOPS, around_rings, known_solution
 from synth.lowering import LoweringOptions
 from synth.milp import SolveOptions
-from synth.ordering import JOINT_ROUNDS, RULES, Ordering, Rounds, Turns
+from synth.ordering import JOINT_ROUNDS, RULES, Loops, Ordering, Rounds, Turns
 from synth.plan import Plan
 from synth.reductions.padding import pad
 from synth.reductions.rotation import rotations
@@ -46,7 +46,7 @@ from synth.routing.hierarchy import HierarchyRouting
 from synth.routing.patterns import DIRECT
 from synth.scheduling import Justification, MilpScheduling, Scheduling
 from synth.search.ledger import Ledger
-from synth.solve import Solution, Stages, Strategy
+from synth.solve import Routed, Solution, Stages, Strategy
 from synth.strategies import StrategyOptions, over_few_ways, over_fewest_ways, rotated, strategy
 from synth.timing import check_schedule, messages_of, retime
 
@@ -230,12 +230,18 @@ class Making:
         return self._for_interpreter(instance, candidate, chosen)
 
     def _around_rings(self, candidate: Candidate) -> Solution:
-        """Chunks that follow each other around the machine's rings."""
+        """Chunks that follow each other around the machine's rings, or of all ranks go around in step."""
         machine = self.plan.machine
         instance = instance_of(machine, self.plan.collective(candidate.count), candidate.anchor_bytes)
-        if instance.collective.combining:
-            machine = machine.reversed()
-        solution = self._in_turns(instance, candidate, partial(around_rings, machine))
+
+        def around(shown: Instance) -> Routed:
+            return around_rings(machine if shown is instance else machine.reversed(), shown)
+
+        if candidate.in_rounds:
+            stages = replace(self._quick_stages, in_exact_order=False)
+            solution = stages.in_rounds(instance, around, Loops(LOOPS[self.request.collective]))
+        else:
+            solution = self._in_turns(instance, candidate, around)
         self.ledger.enter("scoring")
         return solution
 

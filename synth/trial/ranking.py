@@ -48,7 +48,7 @@ class Ranked(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What estimates do not compare; `way` tells apart what goes through boxes."""
+    """What estimates do not compare; `way` tells apart what goes through boxes, and around rings."""
 
     in_rounds: bool
     boxed: bool
@@ -246,7 +246,7 @@ class Ranking:
         if candidate.boxed and (self.evidence.plan.has_very_many_ranks or candidate.strategy != RING):
             return _Kind(candidate.in_rounds, True, candidate.view is None, way=(candidate.strategy,))
         if candidate.in_rounds:
-            return _Kind(True, False, False, candidate.apart)
+            return _Kind(True, False, False, candidate.apart, way=(candidate.strategy,) if candidate.looped else None)
         if candidate.in_turns:
             return _Kind(False, False, candidate.view is None, way=(candidate.strategy, candidate.ordered))
         if candidate.chained:

@@ -129,7 +129,7 @@ class Shapes:
                 yield from self._shaped(leader, _LARGE_SHAPES, size)
             return
         launch_us = Constants.for_topology(self.evidence.request.topology).of(entry.protocol).launch_us
-        tile_by_tile = entry.candidate.chained
+        tile_by_tile = entry.candidate.chained or entry.candidate.looped
         if (
             not tile_by_tile
             and self.evidence.time_us(leader, size) <= (entry.schedules_us[size] + launch_us) * _AS_SCHEDULED
@@ -156,7 +156,9 @@ class Shapes:
         if candidate.strategy == JOINT and candidate.in_rounds:
             # Free roots are for direct links, which one threadblock fills.
             return None
-        transfers = instances * self.evidence.effort(leader.position).transfers
+        effort = self.evidence.effort(leader.position)
+        # Around rings so many chunks go together that messages are few.
+        transfers = instances * (effort.sends if candidate.looped else effort.transfers)
         read = transfers <= MOST_READ_TRANSFERS * self.evidence.request.topology.num_ranks
         # A receive and a send each: what is too large to be simulated could not be compared.
         if divided and read and self.evidence.may_be_simulated(leader.position, 2 * transfers):

@@ -14,12 +14,13 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
 from synth.ir import Transfer
-from synth.known import around_rings, known_counts, known_solution
+from synth.known import LOOPS, around_rings, known_counts, known_solution, looped_counts
 from synth.lowering import LoweringOptions
-from synth.ordering import Turns
+from synth.ordering import Loops, Turns
 from synth.paths import find_paths
-from synth.solve import Stages
-from synth.timing import link_loads_us
+from synth.simulate import Simulator
+from synth.solve import Solution, Stages
+from synth.timing import check_schedule, link_loads_us
 from synth.topology import Topology
 from synth.verify import VerifyError, verify_algo
 from tests.graphs import full, line, ring
@@ -116,6 +117,68 @@ def test_chunks_follow_each_other_around_rings(name: CollectiveName) -> None:
     loads = link_loads_us(instance, [transfer.path for transfer in solution.schedule.transfers()])
     assert max(loads.values()) == pytest.approx(16 * MB / 6 / 22e3)
     verify_algo(solution.program(LoweringOptions(max_threadblocks=64)), instance.collective)
+
+
+def in_loops(six: Machine, collective: Collective, size: int, loops: int) -> Solution:
+    """All ranks' chunks around the rings of a machine, as many `loops` of them."""
+    instance = instance_of(six, collective, size)
+    return Stages().in_rounds(
+        instance, lambda shown: around_rings(six if shown is instance else six.reversed(), shown), Loops(loops)
+    )
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("loops", [1, 2, 3])
+def test_loops_go_around_rings_in_step(name: CollectiveName, loops: int) -> None:
+    """In every round a rank sends a message around each ring, and gets one: a hop of one loop of every owner's."""
+    six = machine(load_topology("dgx1"))
+    both = name is CollectiveName.ALLREDUCE
+    hops = 14 if both else 7
+    collective = Collective(name, 8, 8 * 36)
+    solution = in_loops(six, collective, 16 * MB, loops)
+    assert solution.rounds == hops * loops
+    assert solution.interpreted is not None
+    check_schedule(solution.instance, solution.schedule)
+    round_us = solution.interpreted.makespan_us / solution.rounds
+    sent: Counter[tuple[int, int, frozenset[int]]] = Counter()
+    for send in solution.interpreted.sends:
+        number = round(send.start_us / round_us)
+        assert send.arrive_us == pytest.approx((number + 1) * round_us)
+        assert len(send.chunks) == 6 // loops
+        assert send.reduce == (name is not CollectiveName.ALLGATHER and number % hops < 7)
+        path = six.paths[send.path]
+        sent[number, path.src, frozenset((path.src, path.dst))] += 1
+    assert sum(sent.values()) == solution.rounds * 6 * 8
+    around = Counter((number, rank) for number, rank, _ in sent.elements())
+    assert set(around.values()) == {6}
+    verify_algo(solution.program(LoweringOptions(max_threadblocks=64)), collective)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_in_loops_a_gigabyte_fills_no_connection(name: CollectiveName) -> None:
+    """In the order of exact times, a message a hop, the same rings take at least 1.25 times as long."""
+    topology = load_topology("dgx1")
+    six, one = machine(topology), 8
+    (count,) = looped_counts(six, Collective(name, 8, one), (*POWERS, 1024, 2048))
+    assert count == (2048 if name is CollectiveName.ALLREDUCE else 512)
+    collective = Collective(name, 8, count if name is CollectiveName.ALLREDUCE else 8 * count)
+    (known,) = known_counts("ring", six, Collective(name, 8, one), (*POWERS, 1024, 2048))
+    whole = Collective(name, 8, known if name is CollectiveName.ALLREDUCE else 8 * known)
+    looped = in_loops(six, collective, 1 << 30, LOOPS[name])
+    listed = known_solution("ring", six, whole, 1 << 30)
+    options = LoweringOptions(instances=4, few_steps=False)
+    looped_us, listed_us = (Simulator(each.program(options), topology).time_us(1 << 30) for each in (looped, listed))
+    assert looped_us * 1.25 < listed_us
+    halves = 2 if name is CollectiveName.ALLREDUCE else 1
+    assert looped_us * 0.95 < halves * 7 / 8 * (1 << 30) / (6 * 22e3)
+
+
+def test_what_rings_share_evenly_goes_in_no_loops() -> None:
+    two_ways = machine(ring(4))
+    assert looped_counts(two_ways, Collective(CollectiveName.ALLGATHER, 4, 4), POWERS) == []
+    assert looped_counts(machine(line(3)), Collective(CollectiveName.ALLGATHER, 3, 3), POWERS) == []
+    assert looped_counts(two_ways, Collective(CollectiveName.ALLTOALL, 4, 4), POWERS) == []
+    assert looped_counts(machine(load_topology("dgx1")), Collective(CollectiveName.ALLGATHER, 8, 8), (1, 2, 4)) == []
 
 
 def paths_of(transfers: Iterable[Transfer]) -> dict[int, list[int]]:

@@ -30,7 +30,7 @@ from synth.solve import Solution
 from synth.topology import Topology, replicate
 from synth.trial import Contender, Trial, shapes
 from synth.trial.ranking import Ranked, Ranking
-from tests.graphs import dgx1, full, mesh, ring, star, two_boxes
+from tests.graphs import dgx1, full, mesh, quads_over_sockets, ring, star, two_boxes
 from tests.jobs import request
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -424,6 +424,27 @@ def test_an_answer_near_the_limit_ends_the_search() -> None:
         (row.strategy, row.chunks) for row in synthesize(request(full(4), "allgather", GB, thorough=True)).tried
     }
     assert tried < thorough
+
+
+def test_what_fills_connections_goes_around_rings_in_loops_unless_the_first_wave_is_near_the_limit() -> None:
+    """By time, of one machine, of one size; in a range where ways meet, as trees are far from the limit there."""
+    six, quads = load_topology("dgx1"), quads_over_sockets()
+
+    def looped(job: Request) -> list[tuple[bool, int]]:
+        waves = enumerate(Plan(job, find_paths(job.topology)).waves)
+        return [(number == 0, each.count) for number, wave in waves for each in wave if each.looped][:1]
+
+    assert looped(request(six, "allgather", GB)) == [(False, 512)]
+    assert looped(request(six, "allreduce", GB)) == [(False, 2048)]
+    assert looped(request(quads, "reduce-scatter", KB, GB)) == [(True, 512)]
+    for job in (
+        request(six, "allgather", 256 * MB),
+        request(six, "alltoall", GB),
+        request(six, "allgather", GB, objective="schedule"),
+        request(replicate(six, 2), "reduce-scatter", GB),
+        request(six, "reduce-scatter", KB, GB),
+    ):
+        assert not looped(job)
 
 
 @pytest.mark.parametrize(
