@@ -60,8 +60,8 @@ class ByTime:
 
     def _over_all(self, known: list[Candidate], made: list[Candidate]) -> list[list[Candidate]]:
         """The first waves elsewhere: of large buffers what comes in turns, or in pieces over unequal links, which is as near to the
-        limit as anything; others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; rings in loops; trees over
-        paths that keep apart, which come first if these share no link after all, or roots are free.
+        limit as anything; others' algorithms with what seldom fails, in rounds and in lists; then finer cuts; rings in loops; trees
+        over paths that keep apart, which come first if these share no link after all, or roots are free.
         """
         large = self.asked.request.max_bytes > CONNECTION_BOUND_BYTES
         apart = _apart(made)
