@@ -23,10 +23,11 @@ _BOXES_SHARING = 8
 
 def in_time(traits: Traits, candidate: Candidate) -> Candidate:
     """The candidate, cut no finer than there is time for: a coarse answer in time is better than a fine one late. Over equal
-    boxes every rank keeps its share, without which they would wait for each other, and exchanges keep their parts.
+    boxes every rank keeps its share, without which they would wait for each other, exchanges keep their parts, and what goes in
+    loops, whose messages are few, its chunks.
     """
     request = traits.request
-    if candidate.exchanged or traits.asked.asked_count is not None:
+    if candidate.exchanged or candidate.looped or traits.asked.asked_count is not None:
         return candidate
     most = _transfers_in_time(traits)
     if candidate.boxed and traits.boxes is not None:

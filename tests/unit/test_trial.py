@@ -436,6 +436,7 @@ def test_what_fills_connections_goes_around_rings_in_loops_unless_the_first_wave
 
     assert looped(request(six, "allgather", GB)) == [(False, 512)]
     assert looped(request(six, "allreduce", GB)) == [(False, 2048)]
+    assert looped(replace(request(six, "allreduce", GB), time_limit_s=1.0)) == [(False, 2048)]
     assert looped(request(quads, "reduce-scatter", KB, GB)) == [(True, 512)]
     for job in (
         request(six, "allgather", 256 * MB),
