@@ -142,7 +142,8 @@ class Trial(Running):
     @property
     def rivals_left(self) -> list[Candidate]:
         """Rings and trees that were not looked at and may be faster than the answer to a large buffer: over equal boxes they are
-        planned for last. Trees may be where roots are free. Those of many ranks, which are many messages, never were.
+        planned for last. Trees may be where roots are free, or ways meet over boxes and nothing is close to the limit. Those of many
+        ranks, which are many messages, never were.
         """
         known = [each for each in self.plan.candidates() if each.strategy in RIVALS]
         many = self.request.topology.num_ranks > _MOST_OVERTAKEN_RANKS
@@ -151,7 +152,8 @@ class Trial(Running):
         (size,) = self.sizes
         tried = {entry.candidate.strategy for entry in self.scored}
         likely = {"ring"} if self.shapes.is_overtaking(self._around_rings_us(size), size) else set()
-        likely |= {"tree"} if JOINT in tried and not self.is_reached(size) else set()
+        meeting = self.plan.is_crowded and self.plan.boxes is not None and not self.is_close(size)
+        likely |= {"tree"} if (JOINT in tried and not self.is_reached(size)) or meeting else set()
         return [each for each in known if each.strategy in likely - tried]
 
     def _around_rings_us(self, size: int) -> float:

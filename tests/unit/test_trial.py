@@ -1151,6 +1151,21 @@ def test_trees_are_looked_at_where_roots_are_free_and_nothing_is_at_the_limit(
     assert {each.strategy for each in trial.rivals_left} == ({"tree"} if free and not reached else set())
 
 
+@pytest.mark.parametrize(
+    ("machine", "close", "looked_at"),
+    [("azure-nc96v4", False, True), ("azure-nc96v4", True, False), ("dgx-h100", False, False)],
+)
+def test_trees_are_looked_at_where_ways_meet_over_boxes_and_nothing_is_close_to_the_limit(
+    machine: str, close: bool, looked_at: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two boxes of GPUs that share a NIC, where trees do with one message what packed ones have many for, or have one each."""
+    search = search_of(replicate(load_topology(machine), 2), "allreduce", GB, GB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = scored_of_some(search, lambda each: each.strategy == "all-pairs")[:1]
+    monkeypatch.setattr(trial, "is_close", lambda _: close)
+    assert ("tree" in {each.strategy for each in trial.rivals_left}) is looked_at
+
+
 def test_rings_may_be_as_fast_as_their_links() -> None:
     """A DGX-1 has six of 22 GB/s, which share all of its links."""
     trial = trial_of_some(load_topology("dgx1"), "allreduce", GB, GB, lambda each: each.strategy == "halving-doubling")
