@@ -18,8 +18,8 @@ from synth.timing import busiest_link_us
 
 #: How much more than its share a ring may carry where the chunks do not divide; and if that takes too many.
 _UNEVEN = (1.01, 1.02, 1.035, 1.06)
-#: Transfers up to which rings are made: their chunks travel in a few messages. (2,048 chunks of an allreduce on nine ranks are in.)
-_MOST_OF_RINGS = 33_000
+#: Transfers up to which rings are made: their chunks travel in a few messages. (256 chunks of each of 16 ranks are in.)
+_MOST_OF_RINGS = 62_000
 #: Loops in which all ranks' chunks go around rings in step, by the collectives that do (synth.ordering.loops). One fills connections
 #: of large buffers, so that threadblocks part; then the second goes on while the first waits. Sums that are passed on as copies
 #: at once never wait.
