@@ -6,6 +6,7 @@ a schedule whose sends carry one chunk each.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -22,12 +23,23 @@ class Transfer(NamedTuple):
     reduce: bool = False
 
 
+#: The paths that a chunk takes, ascending, and whether it is added up at their ends.
+Way = tuple[tuple[int, bool], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """Every transfer that happens, each once. `relaxed_us` is its cost at level 1 (docs/formulation.md, section 3)."""
 
     transfers: tuple[Transfer, ...]
     relaxed_us: float = 0.0
+
+    def ways(self) -> dict[int, Way]:
+        """The way of every chunk that is moved, by chunk, ascending."""
+        taken: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        for chunk, path, reduce in sorted(self.transfers):
+            taken[chunk].append((path, reduce))
+        return {chunk: tuple(way) for chunk, way in taken.items()}
 
 
 class Message(NamedTuple):

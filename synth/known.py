@@ -35,20 +35,25 @@ def known_counts(name: str, machine: Machine, collective: Collective, counts: Se
 
     Empty where the baseline does not exist for this collective or machine, and for the one-shot allreduce, which is among exchanges.
     """
-    baseline = BASELINES[name]
-    if collective.name not in baseline.collectives or baseline.plan is None:
-        return []
-    try:
-        own = baseline.counts(machine, collective.name)
-    except NoAnswerError:
-        return []
+    own = _own_counts(name, machine, collective)
     both = [count for count in own if count in counts]
-    if not both and name == "ring":
+    if own and not both and name == "ring":
         if collective.name in ROOTED:
             above = (min((count for count in counts if count >= pieces), default=None) for pieces in own)
             return sorted({count for count in above if count is not None})
         both = _dealt(own[0], collective, counts)
     return sorted({*both[:1], *both[-1:]})
+
+
+def _own_counts(name: str, machine: Machine, collective: Collective) -> tuple[int, ...]:
+    """The chunk counts that baseline `name` would have by itself; none where it does not exist, or is no set of trees."""
+    baseline = BASELINES[name]
+    if collective.name not in baseline.collectives or baseline.plan is None:
+        return ()
+    try:
+        return baseline.counts(machine, collective.name)
+    except NoAnswerError:
+        return ()
 
 
 def _dealt(rings: int, collective: Collective, counts: Sequence[int]) -> list[int]:
@@ -73,11 +78,9 @@ def looped_counts(machine: Machine, collective: Collective, counts: Sequence[int
     """
     if collective.name not in LOOPS:
         return []
-    try:
-        (own,) = BASELINES["ring"].counts(machine, collective.name)
-    except NoAnswerError:
-        return []
-    return [] if own in counts else _dealt(own * LOOPS[collective.name], collective, counts)
+    own = _own_counts("ring", machine, collective)
+    dealt = own and own[0] not in counts
+    return _dealt(own[0] * LOOPS[collective.name], collective, counts) if dealt else []
 
 
 def around_rings(machine: Machine, instance: Instance) -> Routed:

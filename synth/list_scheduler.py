@@ -1,10 +1,10 @@
 """List scheduling: exact times (cost level 2) for messages whose order is a preference, not a law.
 
 Time runs from event to event. Whenever links fall free or chunks arrive, the messages that could start are taken in the order of
-their place, and each starts at once if every link of its path is free (docs/formulation.md, section 5). Two rules can be added:
-messages on the links with the most work left go first; and the next message over a critical link (one with nearly the
-most work of all) reserves the other links of its path, so that nothing else is on them when the critical link falls free. Where
-messages differ in length, a third one keeps links busy that several paths share.
+their place, and each starts at once if every link of its path is free (docs/formulation.md, section 5). Three rules can be
+added: messages on the links with the most work left go first; the next message over a critical link (one with nearly the most
+work of all) reserves the other links of its path, so that nothing else is on them when the critical link falls free; and
+messages of different lengths are taken so that links which several paths share stay busy.
 """
 
 from __future__ import annotations
@@ -143,6 +143,11 @@ def _first_few(ready: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield from heapq.nsmallest(_LOOKED_AT, ready)[1:]
 
 
+def _differ(messages: Sequence[Message]) -> bool:
+    """Whether messages are of several lengths."""
+    return len({len(message.chunks) for message in messages}) > 1
+
+
 class _Shared(NamedTuple):
     """The busiest link that a path shares with others, as the position in the path, and these others, each with its links that the
     path has not.
@@ -173,8 +178,7 @@ class _Run:
                 self.left_us[link] += busy_us
         most = max(self.left_us, default=0.0)
         self.critical = [link for link, left in enumerate(self.left_us) if left >= _CRITICAL * most and left > 0]
-        differ = len({len(message.chunks) for message in work.messages}) > 1
-        self.shared = self._shared() if rule.fitting and differ else {}
+        self.shared = self._shared() if rule.fitting and _differ(work.messages) else {}
         #: Links kept free: for which path, and from when on.
         self.held: dict[int, tuple[float, int]] = {}
         self.ready: list[list[tuple[int, int]]] = [[] for _ in instance.paths]

@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synth.instance import Instance
-from synth.ir import Message, Routing, Schedule, Send
+from synth.ir import Message, Routing, Schedule, Send, Way
 from synth.list_scheduler import Work
 from synth.timing import busiest_link_us
-
-#: The paths that a chunk takes, and whether it is added up at their ends.
-_Way = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True)
@@ -36,30 +33,28 @@ class Loops:
         rounds = 0
         for (_, way), chunks in _runs(instance, routing).items():
             hops = _hops(instance, way)
-            rounds = max(rounds, self.loops * (1 + max(hops)))
+            around = 1 + max(hops)
+            rounds = max(rounds, self.loops * around)
             for loop in range(self.loops):
                 first, end = (len(chunks) * part // self.loops for part in (loop, loop + 1))
                 for (path, reduce), hop in zip(way, hops, strict=True):
                     if together := tuple(chunks[first:end]):
-                        messages.append((loop * (1 + max(hops)) + hop, Message(together, path, reduce)))
+                        messages.append((loop * around + hop, Message(together, path, reduce)))
         round_us = busiest_link_us(instance, routing.transfers) / max(1, rounds)
         messages.sort(key=lambda each: each[0])
         sends = [Send(*message, round_us * number, round_us * (number + 1)) for number, message in messages]
         return Schedule(tuple(sends)), rounds
 
 
-def _runs(instance: Instance, routing: Routing) -> dict[tuple[int, _Way], list[int]]:
+def _runs(instance: Instance, routing: Routing) -> dict[tuple[int, Way], list[int]]:
     """The chunks that one owner sends one way, ascending, by owner and way."""
-    ways: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for chunk, path, reduce in sorted(routing.transfers):
-        ways[chunk].append((path, reduce))
-    runs: dict[tuple[int, _Way], list[int]] = defaultdict(list)
-    for chunk, way in ways.items():
-        runs[instance.owner(chunk), tuple(way)].append(chunk)
+    runs: dict[tuple[int, Way], list[int]] = defaultdict(list)
+    for chunk, way in routing.ways().items():
+        runs[instance.owner(chunk), way].append(chunk)
     return runs
 
 
-def _hops(instance: Instance, way: _Way) -> list[int]:
+def _hops(instance: Instance, way: Way) -> list[int]:
     """How many transfers of a way each comes after."""
     work = Work.of(instance, [Message((0,), path, reduce) for path, reduce in way])
     return [round(hops) for hops in work.so_far([1.0] * len(way))]

@@ -33,9 +33,7 @@ def in_pieces(instance: Instance, routing: Routing, most: int) -> Pieces:
     """The routing with the chunks of every owner in other places, and as many pieces of these as `most` if they take few ways: of
     as few chunks as that allows. Chunks of one owner whose numbers are apart stay as they are, alone.
     """
-    ways: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for chunk, path, reduce in sorted(routing.transfers):
-        ways[chunk].append((path, reduce))
+    ways = routing.ways()
     number: dict[int, int] = {}
     pieces: list[tuple[int, ...]] = []
     for own in instance.by_owner(ways).values():

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from synth.instance import Instance
-from synth.ir import Message, Routing, Schedule, Send
+from synth.ir import Message, Routing, Schedule, Send, Way
 from synth.list_scheduler import Work
 from synth.timing import busiest_link_us
-
-#: The paths that a chunk takes, in order, and whether it is added up at their ends.
-_Way = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True)
@@ -52,18 +49,15 @@ class Turns:
         return Schedule.of(sends)
 
 
-def _ways(routing: Routing) -> dict[_Way, list[int]]:
+def _ways(routing: Routing) -> dict[Way, list[int]]:
     """The chunks of each way, ascending."""
-    taken: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for chunk, path, reduce in sorted(routing.transfers):
-        taken[chunk].append((path, reduce))
-    ways: dict[_Way, list[int]] = defaultdict(list)
-    for chunk, way in taken.items():
-        ways[tuple(way)].append(chunk)
-    return ways
+    chunks: dict[Way, list[int]] = defaultdict(list)
+    for chunk, way in routing.ways().items():
+        chunks[way].append(chunk)
+    return chunks
 
 
-def _due_us(way: _Way, instance: Instance, message_bytes: float, latency_us: Sequence[float]) -> list[float]:
+def _due_us(way: Way, instance: Instance, message_bytes: float, latency_us: Sequence[float]) -> list[float]:
     """When each of the messages that follow one way is due, from when the first is."""
     work = Work.of(instance, [Message((0,), path, reduce) for path, reduce in way])
     soonest_us = work.so_far(latency_us)
@@ -73,7 +67,7 @@ def _due_us(way: _Way, instance: Instance, message_bytes: float, latency_us: Seq
     return [max(left_us) - us for us in left_us]
 
 
-def _waits_us(way: _Way, instance: Instance, message_bytes: float, soonest_us: Sequence[float]) -> list[float]:
+def _waits_us(way: Way, instance: Instance, message_bytes: float, soonest_us: Sequence[float]) -> list[float]:
     """How long before its sum is complete each message should be there, as these are added one after another: what can be there
     last is the last.
     """

@@ -18,7 +18,7 @@ _RINGS = frozenset({"ring"})
 #: Six rings share a vector without shares evenly where it is cut so much finer; what goes around one is few messages still.
 _FINER_RINGS = 8
 #: Larger buffers go around rings in loops, too.
-_LARGEST_RING_BYTES = 256 << 20
+_LARGEST_UNLOOPED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Known:
         one_machine = (
             asked.request.by_time and traits.boxes is None and (asked.request.single_size or traits.is_crowded)
         )
-        if size <= _LARGEST_RING_BYTES or not one_machine:
+        if size <= _LARGEST_UNLOOPED_BYTES or not one_machine:
             return []
         found = looped_counts(asked.machine, asked.collective(1), asked.counts(size, _FINER_RINGS))
         return [Candidate(RINGS, count, size, LARGE_VIEW, in_rounds=True) for count in found]

@@ -230,7 +230,7 @@ class Making:
         return self._for_interpreter(instance, candidate, chosen)
 
     def _around_rings(self, candidate: Candidate) -> Solution:
-        """Chunks that follow each other around the machine's rings, or of all ranks go around in step."""
+        """One rank's chunks after each other around the machine's rings, or all ranks' in step."""
         machine = self.plan.machine
         instance = instance_of(machine, self.plan.collective(candidate.count), candidate.anchor_bytes)
 
