@@ -110,7 +110,7 @@ class ByTime:
         few_hops = [each for each in made if each.strategy == FEW_HOPS and each.view is not None]
         if few_hops and not any(each.pieces for each in paced) and not combining:
             few_hops = [*[each for each in paced if each.strategy == RING][1:], *few_hops]
-        paced = sorted((each for each in paced if each not in few_hops), key=lambda each: each.pieces is not None)
+        paced = _longest_second([each for each in paced if each not in few_hops])
         boxed = [each for each in made if each.boxed and not each.in_rounds][:2]
         copied = [] if combining else [each for each in made if not each.boxed and each.view is None][:1]
         beside = boxed[:1] if len(paced) < _FIRST else copied
@@ -215,3 +215,12 @@ def _apart(made: Sequence[Candidate]) -> list[Candidate]:
     return [
         each for each in made if each.apart and (each.strategy == JOINT or each.anchor_bytes > CONNECTION_BOUND_BYTES)
     ]
+
+
+def _longest_second(paced: Sequence[Candidate]) -> list[Candidate]:
+    """What comes in rounds with pieces, which take longest, after one that does not: on two cores both are begun at once, and there
+    is one that time suffices for.
+    """
+    pieces = [each for each in paced if each.pieces]
+    rounds = [each for each in paced if not each.pieces]
+    return [*rounds[:1], *pieces, *rounds[1:]]

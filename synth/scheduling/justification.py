@@ -92,14 +92,16 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True)
 class _Messages:
-    """What the messages `sends` take, by place: the others that each waits for (`before`) and that wait for it (`behind`), and the
-    spans of links that it occupies, in time as it goes and as it goes backwards.
+    """What the messages `sends` take, by place: the others that each waits for (`before`) and that wait for it (`behind`), and its
+    kind (those of a kind take the same path and time); by kind, the spans of links that one occupies, in time as it goes and as it
+    goes backwards.
     """
 
     sends: Sequence[Send]
     latency_us: list[float]
     before: Sequence[Collection[int]]
     behind: Sequence[Collection[int]]
+    kinds: list[int]
     spans: list[tuple[_Span, ...]]
     backwards: list[tuple[_Span, ...]]
     room_us: list[float]
@@ -110,18 +112,24 @@ class _Messages:
         sends = schedule.sends
         deciding = _deciding_links(instance.paths)
         room_us = [math.inf] * len(instance.topology.links)
-        costs: dict[tuple[int, int], tuple[float, tuple[_Span, ...], tuple[_Span, ...]]] = {}
-        for path, chunks in {(send.path, len(send.chunks)) for send in sends}:
+        kinds: dict[tuple[int, int], int] = {}
+        for send in sends:
+            kinds.setdefault((send.path, len(send.chunks)), len(kinds))
+        latency: list[float] = []
+        spans: list[tuple[_Span, ...]] = []
+        backwards: list[tuple[_Span, ...]] = []
+        for path, chunks in kinds:
             busy, latency_us = instance.paths[path].costs_us(chunks * instance.chunk_bytes)
             kept = [(link, us) for link, us in zip(instance.paths[path].links, busy, strict=True) if link in deciding]
-            spans = tuple(_Span(link, 0.0, us) for link, us in kept)
-            costs[path, chunks] = latency_us, spans, tuple(_Span(link, latency_us - us, us) for link, us in kept)
+            latency.append(latency_us)
+            spans.append(tuple(_Span(link, 0.0, us) for link, us in kept))
+            backwards.append(tuple(_Span(link, latency_us - us, us) for link, us in kept))
             for link, us in kept:
                 room_us[link] = min(room_us[link], us - _SAME_MOMENT_US)
         before = causes(instance, sends)
         behind = Work.waiting(messages_of(schedule), before).after
-        latency, spans_of, backwards = zip(*(costs[send.path, len(send.chunks)] for send in sends), strict=True)
-        return cls(sends, list(latency), before, behind, list(spans_of), list(backwards), room_us)
+        kind_of = [kinds[send.path, len(send.chunks)] for send in sends]
+        return cls(sends, [latency[kind] for kind in kind_of], before, behind, kind_of, spans, backwards, room_us)
 
     def end_us(self, starts_us: Sequence[float]) -> float:
         """When the last of them arrives."""
@@ -154,7 +162,7 @@ class _Messages:
         order = sorted(
             range(len(wanted_us)), key=lambda place: (wanted_us[place], wanted_us[place] + latency_us[place])
         )
-        busy = _Busy(self.room_us)
+        busy = _Busy(self.room_us, self.spans)
         starts_us = [0.0] * len(order)
         arrive_us: list[float | None] = [None] * len(order)
         for first in order:
@@ -172,21 +180,29 @@ class _Messages:
                     continue
                 due.pop()
                 if arrive_us[place] is None:
-                    start_us = busy.take(self.spans[place], ready_us)
+                    start_us = busy.take(self.kinds[place], ready_us)
                     starts_us[place], arrive_us[place] = start_us, start_us + latency_us[place]
         return starts_us
 
 
 class _Busy:
-    """When links are busy, in blocks between which another message fits: one of `room_us`, by link, at least."""
+    """When links are busy, in blocks between which another message fits: one of `room_us`, by link, at least. What one occupies,
+    `spans` says by its kind.
+    """
 
-    def __init__(self, room_us: Sequence[float]) -> None:
+    def __init__(self, room_us: Sequence[float], spans: Sequence[tuple[_Span, ...]]) -> None:
         self.begins: list[list[float]] = [[] for _ in room_us]
         self.ends: list[list[float]] = [[] for _ in room_us]
-        self.room_us = room_us
+        self.room_us, self.spans = room_us, spans
+        #: By kind, from when until when there has been no room for one, and so never will be.
+        self.full_us = [(0.0, 0.0)] * len(spans)
 
-    def take(self, spans: tuple[_Span, ...], start_us: float) -> float:
-        """Take the first time, from `start_us` on, when all links are free for as long; when that starts."""
+    def take(self, kind: int, start_us: float) -> float:
+        """Take the first time, from `start_us` on, when links are free for one of the kind; when that starts."""
+        spans, asked_us = self.spans[kind], start_us
+        from_us, until_us = self.full_us[kind]
+        if from_us <= start_us < until_us:
+            asked_us, start_us = from_us, until_us
         waiting = True
         while waiting:
             waiting = False
@@ -201,6 +217,7 @@ class _Busy:
                 if index > first and begin_us - after_us > start_us:
                     start_us = begin_us - after_us
                     waiting = len(spans) > 1
+        self.full_us[kind] = asked_us, start_us
         for link, after_us, busy_us in spans:
             self._block(link, start_us + after_us, start_us + after_us + busy_us)
         return start_us

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from synth.ir import Message, Routing, Schedule
 from synth.scheduling import Justification
@@ -106,8 +110,40 @@ def test_what_waits_for_a_late_block_starts_at_its_end() -> None:
     """Half a minute is rounded by more than what counts as one moment: nobody waits for the same block again and again."""
     long_us, first_us, second_us = 26843545.6, 26306675.488, 0.8000000007450581
     assert long_us + first_us - first_us < long_us - 1e-9
-    busy = _Busy([0.0, 0.0])
-    busy.take((_Span(1, second_us, long_us),), 0.0)
+    late, both = (_Span(1, second_us, long_us),), (_Span(0, first_us, 1.0), _Span(1, second_us, long_us))
+    busy = _Busy([0.0, 0.0], [late, both])
+    busy.take(0, 0.0)
     (end_us,) = busy.ends[1]
-    start_us = busy.take((_Span(0, first_us, 1.0), _Span(1, second_us, long_us)), 0.0)
-    assert start_us == end_us - second_us
+    assert busy.take(1, 0.0) == end_us - second_us
+
+
+#: Kinds of messages over up to three links: by kind, of each link it occupies which, how long after its start, and how long.
+_KINDS = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 3)),
+        min_size=1,
+        max_size=3,
+        unique_by=itemgetter(0),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(_KINDS, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=30))
+def test_a_message_takes_the_first_time_that_its_links_leave_free(
+    kinds: list[list[tuple[int, int, int]]], asked: list[tuple[int, int]]
+) -> None:
+    """Whatever has been asked for before, from whenever on."""
+    busy = _Busy([1.0] * 3, [tuple(_Span(link, after, us) for link, after, us in kind) for kind in kinds])
+    taken: set[tuple[int, int]] = set()
+    for kind, from_us in ((which % len(kinds), from_us) for which, from_us in asked):
+        starts = itertools.count(from_us)
+        first = next(start for start in starts if taken.isdisjoint(_moments(kinds[kind], start)))
+        assert busy.take(kind, float(from_us)) == first
+        taken.update(_moments(kinds[kind], first))
+
+
+def _moments(kind: list[tuple[int, int, int]], start: int) -> list[tuple[int, int]]:
+    """What a message that starts then occupies: links, each in one unit of time."""
+    return [(link, start + after + us) for link, after, busy in kind for us in range(busy)]
