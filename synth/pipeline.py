@@ -28,6 +28,9 @@ from synth.workers import available_cores, in_parallel
 
 __all__ = ["available_cores", "synthesize"]
 
+#: Where time is up and nothing that was made fits the runtime, so many more candidates are made all the same.
+_LAST_RESORTS = 4
+
 
 @collector_paused()
 def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _: None) -> Result:
@@ -52,6 +55,11 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         if (rivals := trial.rivals_left) and not search.is_over:
             trial.look_at(search.also(rivals))
         segments = trial.segments(request.max_files)
+        for _ in range(_LAST_RESORTS):
+            if segments or (coarsest := search.coarsest_left) is None:
+                break
+            trial.look_at(search.also([coarsest]))
+            segments = trial.segments(request.max_files)
     files = _files(request, trial, segments, foreseen.files)
     ledger.enter("bound")
     bound = _bound(plan, trial.scored)

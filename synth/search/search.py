@@ -43,6 +43,8 @@ class Search:
     """whether the time for the search is up"""
     _done: int = field(default=0, init=False)
     """candidates that there was time for"""
+    _late: list[Candidate] = field(default_factory=list, init=False)
+    """those that there was none for"""
 
     @property
     def request(self) -> Request:
@@ -127,8 +129,14 @@ class Search:
         behind = taken.get(True, 0.0) > taken.get(False, math.inf) * _FAR_BEHIND
         return [each for each in planned if not (behind and each.strategy == JOINT)]
 
+    @property
+    def coarsest_left(self) -> Candidate | None:
+        """Of the candidates that there was no time for, what has the fewest chunks, which is the likeliest for a runtime to hold."""
+        return min(self._late, key=lambda each: each.count, default=None)
+
     def also(self, left: Sequence[Candidate]) -> list[Scored]:
         """What was found so far, and what some of the candidates that were left out come to."""
+        self._late = [each for each in self._late if each not in left]
         self.ledger.rest()
         for candidate in left:
             found, seconds = _solved(self, candidate)
@@ -170,6 +178,7 @@ class Search:
             self.ledger.add(seconds)
             scored += found
         self._done += len(planned) - len(late)
+        self._late += late
         self.is_over |= bool(late)
         self.scored = merged([*self.scored, *scored])
         served = set[int]().union(*(entry.times_us for entry in self.scored))

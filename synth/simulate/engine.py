@@ -47,8 +47,8 @@ class Activity(NamedTuple):
 class Engine:
     """One run of a program. `run` gives the time of the last operation.
 
-    `trace` keeps up to so many `activities` and ends the run there (`cut`); `full` simulates every tile one by one; `most_touched`
-    is how often flows may get new rates, all together.
+    `trace` keeps up to so many `activities` and ends the run there (`cut`); `full` simulates every tile one by one; `most_events`
+    is how many there may be, and how often flows may get new rates, all together.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Engine:
         *,
         trace: int = 0,
         full: bool = False,
-        most_touched: int | None = None,
+        most_events: int | None = None,
     ) -> None:
         self.program = program
-        self.most_touched = math.inf if most_touched is None else most_touched
+        self.most_events = math.inf if most_events is None else most_events
         self.step_us = constants.step_us
         blocks, size, links = program.blocks, len(program.blocks), len(program.connections)
         #: By threadblock where it is: the tile, the operation and the slice of that tile, the operations that are done in all.
@@ -117,8 +117,7 @@ class Engine:
     def run(self) -> float:
         """Microseconds until everything is done.
 
-        Raises NoAnswerError, saying who waits for what, where nothing can go on; EffortError where so many flows share links that
-        `most_touched` does not do.
+        Raises NoAnswerError, saying who waits for what, where nothing can go on; EffortError where `most_events` do not do.
         """
         for block in range(len(self.program.blocks)):
             self._go(block)
@@ -141,9 +140,10 @@ class Engine:
                     break
                 _, number, block = heappop(events)
             self._settle()
-            if self.fluid.touched > self.most_touched:
+            if max(self.count, self.fluid.touched) > self.most_events:
                 raise EffortError(
-                    f"simulation: {self.fluid.touched} new rates up to {self.now:.1f} us, {self.most_touched} allowed"
+                    f"simulation: {self.count} events, {self.fluid.touched} new rates up to {self.now:.1f} us, "
+                    f"{self.most_events} allowed"
                 )
             if self.cycle is not None and self.cycle.due:
                 self.cycle.look(self)

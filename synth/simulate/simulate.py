@@ -33,7 +33,7 @@ class Simulator:
     """An algorithm on a topology; call it with a size. `full` simulates every tile, however many there are.
 
     `constants` are those of the topology's GPUs where left out. `paths` are those of the topology, for callers that simulate many
-    algorithms on one machine (`paths_by_pair`); found where left out. `most_touched` bounds a run's work, as in `Engine`. Raises
+    algorithms on one machine (`paths_by_pair`); found where left out. `most_events` bounds a run's work, as in `Engine`. Raises
     InputError (ngpus) where the topology has another number of GPUs.
     """
 
@@ -42,7 +42,7 @@ class Simulator:
     constants: Constants | None = None
     full: bool = False
     paths: Paths | None = None
-    most_touched: int | None = None
+    most_events: int | None = None
 
     def __post_init__(self) -> None:
         if self.algo.ngpus != self.topology.num_ranks:
@@ -84,8 +84,8 @@ class Simulator:
 
     def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
         program, run, capacity = self._parts(buffer_bytes, whole=trace > 0)
-        most = self.most_touched
-        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_touched=most)
+        most = self.most_events
+        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_events=most)
 
     def _parts(self, buffer_bytes: int, *, whole: bool = False) -> tuple[Program, Alike, list[float]]:
         """What is run of the program, its routes, and what of every link (bytes a us) it has for itself."""

@@ -23,9 +23,9 @@ from synth.trial.programs import Programs
 
 #: Steps, over all ranks, of a program that is simulated at all.
 _MOST_STEPS = 130_000
-#: How often flows may get new rates in a simulation, those of one path together (a quarter of a minute): where thousands share
-#: links, each that ends is news for all of them.
-_MOST_TOUCHED = 6_000_000
+#: Events that a simulation may have, and how often flows may get new rates in it, those of one path together (a quarter of a
+#: minute): where thousands share links, each that ends is news for all of them.
+MOST_EVENTS = 6_000_000
 #: Messages count as work once for every so many GPUs: the more there are, the more share links.
 _USUAL_RANKS = 8
 #: A program that is more work is simulated where candidates are compared and at the ends of what it serves, not at every size.
@@ -56,6 +56,8 @@ class Evidence(Programs):
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
         self._given_up: set[Contender] = set()
+        self.most_events = MOST_EVENTS
+        """those that a simulation which is begun now may have"""
         self._efforts: dict[int, Effort] = {}
 
     @property
@@ -83,7 +85,7 @@ class Evidence(Programs):
     def _simulator(self, contender: Contender, algo: Algo) -> Simulator:
         if contender not in self._simulators:
             topology = self.request.topology
-            self._simulators[contender] = Simulator(algo, topology, paths=self._paths, most_touched=_MOST_TOUCHED)
+            self._simulators[contender] = Simulator(algo, topology, paths=self._paths, most_events=self.most_events)
         return self._simulators[contender]
 
     def taken_us(self, contender: Contender, size: int) -> float:
@@ -96,13 +98,16 @@ class Evidence(Programs):
         return self.expected_us(contender, size)
 
     def expected_us(self, contender: Contender, size: int) -> float:
-        """`time_us` where that is known; else the estimate, and as much more or less as at the nearest size where it is."""
+        """`time_us` where that is known; else the estimate, and as much more or less as at the nearest size where it is, but no less
+        than anything takes.
+        """
         known, estimates = self._times[contender], self.estimates(contender)
         near = min(known, key=lambda other: (_apart(other, size), other))
         if near == size:
             return known[size]
         scale = known[near] / estimates[near]
-        return estimates[size] * (scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0))
+        scale = scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0)
+        return max(estimates[size] * scale, self.plan.bound.time_us(size))
 
     def simulated_us(self, contender: Contender) -> dict[int, float]:
         """The times of a contender that are known, by size."""

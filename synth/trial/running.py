@@ -17,7 +17,7 @@ from synth.lowering import Made
 from synth.request import Progress
 from synth.search import Ledger
 from synth.trial.contender import Contender, Runs
-from synth.trial.evidence import Evidence
+from synth.trial.evidence import MOST_EVENTS, Evidence
 from synth.trial.programs import Extent
 from synth.units import format_size
 from synth.workers import Crew
@@ -26,6 +26,8 @@ from synth.workers import Crew
 _LOWERING_WORK = 2
 #: Work from which on it is left to other processes: below, it ends within a second.
 _WORTH_A_PROCESS = 10_000
+#: Events of a second of a simulation, about; any that is begun may have so many, however little time is left.
+_EVENTS_A_SECOND = 400_000
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,14 @@ class _Found:
 
 class _Task(NamedTuple):
     """A contender to be made a program, with its drafts that were `found` since workers started, and simulated at some sizes (none:
-    its program alone is wanted), or only estimated: it was `given_up` before.
+    its program alone is wanted) if there are no more events than that, or only estimated: it was `given_up` before.
     """
 
     contender: Contender
     sizes: list[int]
     given_up: bool
     found: Sequence[Made]
+    most_events: int
 
 
 @dataclass
@@ -127,7 +130,7 @@ class Running(Evidence):
                     entry = self.entry(task.contender)
                     detail = f"{format_size(task.sizes[0])}: {entry.candidate.strategy}, {entry.candidate.count} chunks"
                     self.progress(Progress("simulation", f"{detail}, {entry.protocol}", number / len(tasks), None))
-                self._take(task.contender, found)
+                self._take(task, found)
                 if not task.sizes and likely is not None:
                     self._foresee(task.contender, found)
         if must and first is not None and not any(self._times.values()) and first.contender not in self.refusals:
@@ -179,13 +182,15 @@ class Running(Evidence):
     def _tasks(self, contender: Contender, sizes: list[int]) -> list[_Task]:
         """What is to be done: all at once where the program has to be made first."""
         given_up = contender in self._given_up or self.left_to_try_s() <= 0
+        events = min(MOST_EVENTS, int(max(1.0, self._left_s()) * _EVENTS_A_SECOND))
         if self.is_made(contender):
-            return [_Task(contender, [size], given_up, ()) for size in reversed(sizes)]
+            return [_Task(contender, [size], given_up, (), events) for size in reversed(sizes)]
         known = self._known_drafts.get(self._first_of(contender), 0)
-        return [_Task(contender, sizes, given_up, self._drafts_of(contender).made[known:])]
+        return [_Task(contender, sizes, given_up, self._drafts_of(contender).made[known:], events)]
 
-    def _take(self, contender: Contender, found: _Found | NoAnswerError) -> None:
-        """Note what was found of a contender."""
+    def _take(self, task: _Task, found: _Found | NoAnswerError) -> None:
+        """Note what was found of a contender, and whether it was given up for want of time."""
+        contender = task.contender
         if isinstance(found, NoAnswerError):
             self.refusals[contender] = found
             return
@@ -197,6 +202,7 @@ class Running(Evidence):
             self._times.setdefault(contender, {}).update(found.times_us)
         if found.given_up:
             self._given_up.add(contender)
+            self.late += not task.given_up and task.most_events < MOST_EVENTS
         self.ledger.add(found.seconds)
 
     def left_to_try_s(self) -> float:
@@ -218,6 +224,7 @@ def _simulated(running: Running, task: _Task) -> _Found | NoAnswerError:
     here = copy(running)
     here.ledger = Ledger()
     here._given_up = {contender} if task.given_up else set()
+    here.most_events = task.most_events
     drafts = here._drafts_of(contender)
     drafts.add(task.found)
     before = len(drafts.made)

@@ -25,7 +25,7 @@ from synth.search import Ledger, Search
 from synth.topology import Topology
 from synth.trial import Trial
 from synth.verify import VerifyError, verify_algo
-from tests.graphs import from_pairs, line, ring
+from tests.graphs import from_pairs, line, ring, two_boxes
 from tests.jobs import request
 
 KB, MB = 1 << 10, 1 << 20
@@ -264,3 +264,12 @@ def test_a_wrong_file_says_so_where_it_is_the_answer(monkeypatch: pytest.MonkeyP
     ahead.verify(trial.contenders[segments[0].candidate])
     with pytest.raises(VerifyError, match="wrong"):
         _files(job, trial, segments, ahead.files)
+
+
+def test_where_what_there_was_time_for_serves_not_all_sizes_what_is_coarsest_is_made_all_the_same() -> None:
+    """Few of 10 MB, 20 MB, ... divide by the chunks that the first candidate is cut into."""
+    job = request(two_boxes(line(2), (0,)), "broadcast", 10**7, 64 * 10**7, time_limit_s=0.001)
+    result = synthesize(job)
+    assert result.cut_short
+    assert [row.bytes for row in result.sizes] == list(range_sizes(job.min_bytes, job.max_bytes))
+    assert min(file.chunks_per_rank for file in result.files) < max(row.chunks for row in result.tried)

@@ -308,16 +308,21 @@ def test_what_ends_later_than_was_thought_is_looked_at_when_it_was_to_end(monkey
     assert (engine.due_us[0], len(engine.events)) == (4.5, 3)
 
 
-def test_a_run_ends_where_flows_get_more_new_rates_than_are_allowed() -> None:
+def test_a_run_ends_where_there_are_more_events_or_new_rates_than_are_allowed() -> None:
+    """Where flows share links each that ends is news for others."""
     topology = graphs.star(4)
     algo = build("all-pairs", topology, CollectiveName.ALLTOALL, 1 << 20).algo
     engine = Simulator(algo, topology)._engine(1 << 20)
     engine.run()
-    assert engine.fluid.touched > 0
-    whole_us = Simulator(algo, topology).time_us(1 << 20)
-    assert Simulator(algo, topology, most_touched=engine.fluid.touched).time_us(1 << 20) == whole_us
-    with pytest.raises(EffortError, match=f"{engine.fluid.touched - 1} allowed"):
-        Simulator(algo, topology, most_touched=engine.fluid.touched - 1).time_us(1 << 20)
+    most, whole_us = engine.count, Simulator(algo, topology).time_us(1 << 20)
+    assert most > engine.fluid.touched > 0
+    assert Simulator(algo, topology, most_events=most).time_us(1 << 20) == whole_us
+    with pytest.raises(EffortError, match=f"{most - 1} allowed"):
+        Simulator(algo, topology, most_events=most - 1).time_us(1 << 20)
+    crowded = Simulator(algo, topology, most_events=most)._engine(1 << 20)
+    crowded.fluid.touched = most
+    with pytest.raises(EffortError, match=f"{most + 1} new rates"):
+        crowded.run()
 
 
 def test_few_tiles_are_all_run() -> None:

@@ -389,7 +389,7 @@ def test_the_simulator_chooses_the_protocol(size: int, protocol: str) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_is_too_much_to_simulate_is_estimated(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     """On a star flows share links, so that rates change; given up at the first change, nothing is simulated to its end."""
-    monkeypatch.setattr("synth.trial.evidence._MOST_TOUCHED", 0)
+    monkeypatch.setattr("synth.trial.running.MOST_EVENTS", 0)
     monkeypatch.setattr("synth.trial.running._WORTH_A_PROCESS", 0)
     job = replace(request(star(4), "alltoall", 16 * MB, objective="time"), jobs=jobs)
     plan = Plan(job, find_paths(job.topology))
@@ -400,6 +400,29 @@ def test_what_is_too_much_to_simulate_is_estimated(monkeypatch: pytest.MonkeyPat
     assert not trial.is_simulated(chosen)
     assert trial.simulated_us(chosen)[16 * MB] == trial.entry(chosen).times_us[16 * MB]
     assert "too large to simulate" in synthesize(job).notes[0]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_there_is_no_time_to_simulate_to_its_end_is_estimated(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """However small its program is: small tiles of a large buffer are many events. The answer says so."""
+    monkeypatch.setattr("synth.trial.running._EVENTS_A_SECOND", 0)
+    monkeypatch.setattr("synth.trial.running._WORTH_A_PROCESS", 0)
+    job = replace(request(star(4), "alltoall", 16 * MB, objective="time"), jobs=jobs)
+    result = synthesize(job)
+    assert result.cut_short
+    assert any("--time-limit ended the trial" in note for note in result.notes)
+    assert any("too large to simulate" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(("left_s", "events"), [(60.0, 6_000_000), (2.0, 800_000), (-1.0, 400_000)])
+def test_the_less_time_is_left_the_fewer_events_a_simulation_may_have(
+    left_s: float, events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(search_of(star(4), "alltoall", MB, MB).plan, Ledger(), lambda _: None)
+    trial.look_at(search_of(star(4), "alltoall", MB, MB).run())
+    monkeypatch.setattr(Trial, "_left_s", lambda _: left_s)
+    (task,) = trial._tasks(Contender(0, 0, 1), [MB])
+    assert task.most_events == events
 
 
 def test_a_program_that_is_too_large_keeps_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -862,6 +885,19 @@ def test_where_time_is_up_one_program_is_made_and_estimated(jobs: int, monkeypat
     assert trial.extent(Contender(1)).steps > 0
     assert not trial.is_simulated(Contender(1))
     assert trial.has_answers
+
+
+def test_nothing_is_expected_to_take_less_than_the_limit() -> None:
+    """However much less than its estimate it took at a size nearby."""
+    search = search_of(star(4), "allgather", MB, 64 * MB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    first, *_ = search.run()
+    limits_us = {size: search.plan.bound.time_us(size) for size in (32 * MB, 64 * MB)}
+    assert first.times_us[32 * MB] > limits_us[32 * MB]
+    trial.scored = [replace(first, times_us=first.times_us | {64 * MB: limits_us[64 * MB]})]
+    served = Contender(0, 0, 1)
+    trial._times = {served: {32 * MB: limits_us[32 * MB]}}
+    assert trial.expected_us(served, 64 * MB) == limits_us[64 * MB]
 
 
 def test_where_time_is_up_what_was_made_serves_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
