@@ -111,15 +111,20 @@ class Delays:
         )
 
     def between(self, sources: Collection[int], dests: Collection[int]) -> Floats:
-        """For every edge: the least alphas of a way over it from one of `sources` to one of `dests`."""
+        """For every edge: the least alphas to a path over it from one of `sources`, and those from the start of one, which may be
+        another, to one of `dests`: something crosses it first, and something else last.
+        """
         if not len(self.edges):
             return np.zeros(self.num_edges)
-        early = self.distance[sorted(sources)].min(axis=0)
-        late = self.distance[:, sorted(dests)].min(axis=1)
-        whole = early[self.src] + self.alpha_us + late[self.dst]
-        delay = np.full(self.num_edges, np.inf)
-        np.minimum.at(delay, self.edges, whole[self.crossed])
-        return delay
+        early = self.distance[sorted(sources)].min(axis=0)[self.src]
+        late = self.alpha_us + self.distance[:, sorted(dests)].min(axis=1)[self.dst]
+        return self._least(early) + self._least(late)
+
+    def _least(self, of_paths: Floats) -> Floats:
+        """For every edge the least of the paths that cross it; infinite where none does."""
+        least = np.full(self.num_edges, np.inf)
+        np.minimum.at(least, self.edges, of_paths[self.crossed])
+        return least
 
 
 def _device_distances(topology: Topology, links: Ints) -> Floats:

@@ -13,8 +13,8 @@ class Limit:
     """`share` of the buffer has to cross links: those with `delays_us[i]` carry `rates[i]` bytes a us between them.
 
     What crosses a link is at its start some time after the beginning and at its destination some time after the crossing; a link's
-    delay is the least sum of the two. So in a time T its links carry at most the sum of rate (T - delay), where that is
-    positive (docs/formulation.md, eq. 35). Delays ascend. Rates may be weighted by prices.
+    delay is the sum of the least of the one and the least of the other. So in a time T its links carry at most the sum of
+    rate (T - delay), where that is positive (docs/formulation.md, eq. 35). Delays ascend. Rates may be weighted by prices.
     """
 
     share: float

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
-from synth.bounds import Bound, ingress_bound
-from synth.collective import CollectiveName
-from synth.topology import Topology
-from tests.graphs import from_pairs, full, instance_of, line, ring, star, two_boxes
+from synth.bounds import Bound, bound_of, ingress_bound
+from synth.collective import Collective, CollectiveName
+from synth.instance import Instance
+from synth.ir import Message
+from synth.paths import find_paths
+from synth.timing import retime
+from synth.topology import Device, DeviceKind, Topology
+from tests.graphs import both_ways, from_pairs, full, gpus, instance_of, line, ring, star, two_boxes
 
 
 def bound(topology: Topology, name: str, root: int | None = None) -> Bound:
@@ -100,3 +106,19 @@ def test_a_bound_is_never_above_the_cut_for_rates_that_are_no_round_numbers() ->
 def test_one_gpu_has_nothing_to_wait_for() -> None:
     alone = bound(from_pairs("alone", 1, []), "allreduce")
     assert (alone.latency_us, alone.us_per_byte) == (0.0, 0.0)
+
+
+def test_what_crosses_a_link_first_need_not_be_on_the_way_of_what_crosses_it_last() -> None:
+    """Rank 2 has a long way to rank 0, which it can begin at once, and a short one over rank 1, whose last hop shares a link."""
+    switched = [both_ways("gpu1", "switch", alpha_us=0.5), both_ways("gpu2", "switch", alpha_us=3.0)]
+    links = [*both_ways("switch", "gpu0", alpha_us=0.5), *chain(*switched), *both_ways("gpu2", "gpu1", alpha_us=0.1)]
+    topology = Topology("shared", (*gpus(3), Device("switch", DeviceKind.NVSWITCH)), tuple(links))
+    paths = find_paths(topology)
+    over = {(path.src, path.dst): path.index for path in paths if "switch" in topology.links[path.links[0]].dst}
+    (aside,) = (path.index for path in paths if (path.src, path.dst) == (2, 1) and path.index not in over.values())
+    asked = Collective(CollectiveName.BROADCAST, 3, 3, 2, (0, 2))
+    instance = Instance(topology, asked, paths, 1e6)
+    at_once = [Message((0,), over[2, 0]), Message((1,), over[2, 0])]
+    schedule = retime(instance, [*at_once, Message((2,), aside), Message((2,), over[1, 0])])
+    assert schedule.makespan_us == pytest.approx(301.0)
+    assert bound_of(topology, asked, paths).time_us(3e6) == pytest.approx(schedule.makespan_us)
