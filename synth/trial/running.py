@@ -116,7 +116,7 @@ class Running(Evidence):
         tasks = [task for contender, sizes in runs.items() for task in self._tasks(contender, sizes)]
         likely = self._likeliest(tasks)
         must = may_end and bool(tasks) and not any(self._times.values())
-        first = tasks[0] if must and likely is None else likely
+        first = self._first(tasks) if must and likely is None else likely
         if first is not None:
             tasks = [first._replace(sizes=[]), *(task._replace(found=()) if task is first else task for task in tasks)]
         self.ledger.rest()
@@ -136,6 +136,12 @@ class Running(Evidence):
         if must and first is not None and not any(self._times.values()) and first.contender not in self.refusals:
             self._given_up.add(first.contender)
             self._times[first.contender] = {size: self.entry(first.contender).times_us[size] for size in first.sizes}
+
+    def _first(self, tasks: Sequence[_Task]) -> _Task:
+        """What is made for certain: the most promising; where a runtime did not hold that, and time is up, the least work."""
+        if not self.refusals or self.left_to_try_s() > 0:
+            return tasks[0]
+        return min(tasks, key=lambda task: self.effort(task.contender.position).transfers)
 
     def _likeliest(self, tasks: Sequence[_Task]) -> _Task | None:
         """Of what other processes are to make the likeliest answer, if it may be that: its program is wanted before it is simulated,

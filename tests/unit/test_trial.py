@@ -887,6 +887,23 @@ def test_where_time_is_up_one_program_is_made_and_estimated(jobs: int, monkeypat
     assert trial.has_answers
 
 
+def test_where_time_is_up_and_a_runtime_did_not_hold_the_most_promising_the_least_work_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = search_of(star(4), "allgather", MB, MB)
+    trial = Trial(search.plan, Ledger(), lambda _: None)
+    trial.scored = search.run()
+    tasks = [task for position in range(len(trial.scored)) for task in trial._tasks(Contender(position), [MB])]
+    tasks.sort(key=lambda task: -trial.effort(task.contender.position).transfers)
+    assert trial._first(tasks) is tasks[0]
+    trial.refusals[Contender(0)] = NoAnswerError("too many steps")
+    assert trial._first(tasks) is tasks[0]
+    monkeypatch.setattr(Trial, "left_to_try_s", lambda _: -1.0)
+    efforts = [trial.effort(task.contender.position).transfers for task in tasks]
+    assert efforts[0] > efforts[-1]
+    assert trial.effort(trial._first(tasks).contender.position).transfers == efforts[-1]
+
+
 def test_nothing_is_expected_to_take_less_than_the_limit() -> None:
     """However much less than its estimate it took at a size nearby."""
     search = search_of(star(4), "allgather", MB, 64 * MB)
