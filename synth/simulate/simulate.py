@@ -33,8 +33,8 @@ class Simulator:
     """An algorithm on a topology; call it with a size. `full` simulates every tile, however many there are.
 
     `constants` are those of the topology's GPUs where left out. `paths` are those of the topology, for callers that simulate many
-    algorithms on one machine (`paths_by_pair`); found where left out. `most_events` bounds a run's work, as in `Engine`. Raises
-    InputError (ngpus) where the topology has another number of GPUs.
+    algorithms on one machine (`paths_by_pair`); found where left out. Raises InputError (ngpus) where the topology has another
+    number of GPUs.
     """
 
     algo: Algo
@@ -42,20 +42,19 @@ class Simulator:
     constants: Constants | None = None
     full: bool = False
     paths: Paths | None = None
-    most_events: int | None = None
 
     def __post_init__(self) -> None:
         if self.algo.ngpus != self.topology.num_ranks:
             expected = f"{self.topology.num_ranks}, the GPUs of {self.topology.name}"
             raise InputError(self.algo.name, "ngpus", self.algo.ngpus, expected)
 
-    def time_us(self, buffer_bytes: int) -> float:
+    def time_us(self, buffer_bytes: int, *, most_events: int | None = None) -> float:
         """Microseconds from the call to the last byte for a buffer of `buffer_bytes` as nccl-tests counts it.
 
-        Raises NoAnswerError where the algorithm hangs, EffortError where it is more work than allowed, InputError where the topology
-        lacks a path that it uses or no run of it is possible (`Compiler`).
+        Raises NoAnswerError where the algorithm hangs, EffortError where `most_events` (`Engine`) do not do, InputError where the
+        topology lacks a path that it uses or no run of it is possible (`Compiler`).
         """
-        return self._protocol.launch_us + self._engine(buffer_bytes).run()
+        return self._protocol.launch_us + self._engine(buffer_bytes, most_events=most_events).run()
 
     def least_us(self, buffer_bytes: int) -> float:
         """Microseconds that no run takes less than, by what its busiest link or threadblock has to do. Raises InputError as
@@ -82,10 +81,11 @@ class Simulator:
     def _compiler(self) -> Compiler:
         return Compiler(self.algo, self._protocol.tile_bytes)
 
-    def _engine(self, buffer_bytes: int, *, trace: int = 0) -> Engine:
+    def _engine(self, buffer_bytes: int, *, trace: int = 0, most_events: int | None = None) -> Engine:
         program, run, capacity = self._parts(buffer_bytes, whole=trace > 0)
-        most = self.most_events
-        return Engine(program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_events=most)
+        return Engine(
+            program, run.routes, capacity, self._protocol, trace=trace, full=self.full, most_events=most_events
+        )
 
     def _parts(self, buffer_bytes: int, *, whole: bool = False) -> tuple[Program, Alike, list[float]]:
         """What is run of the program, its routes, and what of every link (bytes a us) it has for itself."""

@@ -75,7 +75,7 @@ class Evidence(Programs):
             self.ledger.enter("simulation")
             try:
                 if self.is_simulated(contender):
-                    known[size] = self._simulator(contender, algo).time_us(size)
+                    known[size] = self._simulator(contender, algo).time_us(size, most_events=self.most_events)
             except EffortError:
                 self._given_up.add(contender)
             if size not in known:
@@ -85,7 +85,7 @@ class Evidence(Programs):
     def _simulator(self, contender: Contender, algo: Algo) -> Simulator:
         if contender not in self._simulators:
             topology = self.request.topology
-            self._simulators[contender] = Simulator(algo, topology, paths=self._paths, most_events=self.most_events)
+            self._simulators[contender] = Simulator(algo, topology, paths=self._paths)
         return self._simulators[contender]
 
     def taken_us(self, contender: Contender, size: int) -> float:

@@ -316,10 +316,10 @@ def test_a_run_ends_where_there_are_more_events_or_new_rates_than_are_allowed() 
     engine.run()
     most, whole_us = engine.count, Simulator(algo, topology).time_us(1 << 20)
     assert most > engine.fluid.touched > 0
-    assert Simulator(algo, topology, most_events=most).time_us(1 << 20) == whole_us
+    assert Simulator(algo, topology).time_us(1 << 20, most_events=most) == whole_us
     with pytest.raises(EffortError, match=f"{most - 1} allowed"):
-        Simulator(algo, topology, most_events=most - 1).time_us(1 << 20)
-    crowded = Simulator(algo, topology, most_events=most)._engine(1 << 20)
+        Simulator(algo, topology).time_us(1 << 20, most_events=most - 1)
+    crowded = Simulator(algo, topology)._engine(1 << 20, most_events=most)
     crowded.fluid.touched = most
     with pytest.raises(EffortError, match=f"{most + 1} new rates"):
         crowded.run()
