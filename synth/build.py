@@ -51,7 +51,9 @@ class Builder:
     topology: Topology
     sketch: Sketch | None = None
     paths: Sequence[Path] | None = None
-    _cut: dict[tuple[CollectiveName, bool], tuple[Sketch, tuple[Path, ...]]] = field(default_factory=dict)
+    _cut: dict[tuple[CollectiveName, bool, int | None, tuple[int, ...] | None], tuple[Sketch, tuple[Path, ...]]] = (
+        field(default_factory=dict)
+    )
     _symmetries: dict[tuple[CollectiveName, bool, tuple[int, ...] | None], tuple[Symmetry, ...]] = field(
         default_factory=dict
     )
@@ -61,7 +63,7 @@ class Builder:
         """The instance of a collective for a buffer size."""
         self._check(collective)
         rails = buffer_bytes > LATENCY_BOUND_BYTES or self.topology.num_ranks > MAX_FULLY_CONNECTED
-        sketch, kept = self._kept(collective.name, rails)
+        sketch, kept = self._kept(collective, rails)
         key = collective.name, rails, collective.group
         if key not in self._symmetries:
             found = self._found(kept, sketch)
@@ -79,7 +81,7 @@ class Builder:
             return None
         key = collective.name, pattern
         if key not in self._boxed:
-            self._boxed[key] = self._find_boxes(collective.name, pattern)
+            self._boxed[key] = self._find_boxes(collective, pattern)
         found = self._boxed[key]
         if found is None:
             return None
@@ -95,11 +97,11 @@ class Builder:
                 return (boxes.rotation,)
         return sketch_symmetries(self.topology, kept, sketch)
 
-    def _find_boxes(self, name: CollectiveName, pattern: str) -> tuple[tuple[Path, ...], Boxes] | None:
+    def _find_boxes(self, collective: Collective, pattern: str) -> tuple[tuple[Path, ...], Boxes] | None:
         nodes = nodes_of(self.topology)
         if len(nodes) < 2:
             return None
-        _, kept = self._kept(name, True)
+        _, kept = self._kept(collective, True)
         steps = strides(pattern, len(nodes))
         wanted = {0, *steps, *(len(nodes) - step for step in steps)}
         place = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
@@ -108,14 +110,15 @@ class Builder:
         boxes = boxes_of(self.topology, paths)
         return (paths, boxes) if boxes is not None and share_nothing(paths, boxes) else None
 
-    def _kept(self, name: CollectiveName, rails: bool) -> tuple[Sketch, tuple[Path, ...]]:
+    def _kept(self, collective: Collective, rails: bool) -> tuple[Sketch, tuple[Path, ...]]:
         """The sketch, and the paths that it leaves."""
-        if (name, rails) not in self._cut:
+        key = collective.name, rails, collective.root, collective.group
+        if key not in self._cut:
             if self.paths is None:
-                self.paths = find_paths(self.topology)
-            chosen = self.sketch or default_sketch(self.topology, self.paths, name, rails=rails)
-            self._cut[name, rails] = chosen, apply_sketch(self.topology, self.paths, chosen)
-        return self._cut[name, rails]
+                self.paths = find_paths(self.topology, collective)
+            chosen = self.sketch or default_sketch(self.topology, self.paths, collective.name, rails=rails)
+            self._cut[key] = chosen, apply_sketch(self.topology, self.paths, chosen, collective)
+        return self._cut[key]
 
     def _check(self, collective: Collective) -> None:
         if collective.num_ranks != self.topology.num_ranks:

@@ -44,6 +44,9 @@ class CollectiveName(StrEnum):
 
 
 ROOTED = frozenset({CollectiveName.BROADCAST, CollectiveName.REDUCE, CollectiveName.GATHER, CollectiveName.SCATTER})
+#: The root sends, or receives.
+FROM_ROOT = frozenset({CollectiveName.BROADCAST, CollectiveName.SCATTER})
+TO_ROOT = ROOTED - FROM_ROOT
 COMBINING = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE})
 #: What replaces what it is given, unless asked otherwise.
 IN_PLACE_BY_DEFAULT = frozenset({CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.BROADCAST})
@@ -136,6 +139,16 @@ class Collective:
     def members(self) -> frozenset[int]:
         """The ranks that take part."""
         return self.all_ranks if self.group is None else _members(self.group)
+
+    @property
+    def senders(self) -> frozenset[int]:
+        """The ranks that hold something at the start."""
+        return frozenset({self._root}) if self.name in FROM_ROOT else self.members
+
+    @property
+    def receivers(self) -> frozenset[int]:
+        """The ranks that have to end with something; something of every sender's gets to every receiver."""
+        return frozenset({self._root}) if self.name in TO_ROOT else self.members
 
     def sources(self, chunk: int) -> frozenset[int]:
         """The ranks that hold the chunk, or a contribution to it, at the start; none for a chunk that is not moved."""

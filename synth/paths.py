@@ -15,7 +15,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import csgraph_from_dense, shortest_path
 
+from synth.collective import Collective
 from synth.collector import collector_paused
 from synth.errors import NoAnswerError
 from synth.topology import DeviceKind, Topology
@@ -77,17 +78,20 @@ class Path:
 
 
 Pairs = dict[tuple[int, int], list[tuple[int, ...]]]
+Bools = NDArray[np.bool_]
 
 
 @collector_paused()
-def find_paths(topology: Topology) -> tuple[Path, ...]:
-    """All paths between the topology's ranks, ordered by (src, dst, variant); `index` is the position.
+def find_paths(topology: Topology, collective: Collective | None = None) -> tuple[Path, ...]:
+    """All paths between the topology's ranks, ordered by (src, dst, variant); `index` is the position. Those that lead nowhere for
+    a collective are left out where it is given: what starts where nothing comes from, or ends where nothing has to get from.
 
-    Raises NoAnswerError naming two GPUs where some rank cannot reach some other even over other GPUs.
+    Raises NoAnswerError naming two GPUs where some rank cannot reach some other even over other GPUs; of a collective, some sender
+    some receiver.
     """
     used = _without_fallback(topology, _joined(topology))
-    _require_connected(topology, used)
-    return _numbered(topology, used)
+    needed = needed_pairs(topology, joined_pairs(topology.num_ranks, used), collective)
+    return _numbered(topology, {pair: ways for pair, ways in used.items() if needed[pair]})
 
 
 @collector_paused()
@@ -174,16 +178,43 @@ def distances(num_ranks: int, paths: Sequence[Path], lengths: Sequence[float]) -
 
 def strongly_connected(num_ranks: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
     """None if every rank reaches every other over `pairs`; else two ranks (a, b) such that a does not reach b."""
-    out: dict[int, set[int]] = defaultdict(set)
-    into: dict[int, set[int]] = defaultdict(set)
-    for src, dst in pairs:
-        out[src].add(dst)
-        into[dst].add(src)
-    for edges, forward in ((out, True), (into, False)):
-        missing = set(range(num_ranks)) - _reach(edges, 0)
-        if missing:
-            return (0, min(missing)) if forward else (min(missing), 0)
-    return None
+    everyone = range(num_ranks)
+    return unreached(joined_pairs(num_ranks, pairs), everyone, everyone)
+
+
+def unreached(joined: Bools, senders: Collection[int], receivers: Collection[int]) -> tuple[int, int] | None:
+    """None if every sender reaches every receiver over the pairs (r, s) whose `joined[r, s]` is true; else such two that do not.
+    Some rank is both.
+    """
+    # What all senders reach and what reaches all receivers is what sends and receives itself: one such will do.
+    between = min(set(senders).intersection(receivers))
+    onward, back = _reached(joined, [between]), _reached(joined.T, [between])
+    beyond = [rank for rank in sorted(receivers) if not onward[rank]]
+    before = [rank for rank in sorted(senders) if not back[rank]]
+    if beyond:
+        return between, beyond[0]
+    return (before[0], between) if before else None
+
+
+def senders_and_receivers(topology: Topology, collective: Collective | None) -> tuple[Collection[int], Collection[int]]:
+    """Those of a collective; without one every rank is both."""
+    if collective is None:
+        return range(topology.num_ranks), range(topology.num_ranks)
+    return collective.senders, collective.receivers
+
+
+def needed_pairs(topology: Topology, joined: Bools, collective: Collective | None) -> Bools:
+    """[r, s]: whether the ranks are joined, and a way from a sender of the collective to a receiver may lead over the pair; without
+    a collective every rank is both.
+
+    Raises NoAnswerError naming two GPUs where some sender cannot reach some receiver over what is joined.
+    """
+    senders, receivers = senders_and_receivers(topology, collective)
+    gap = unreached(joined, senders, receivers)
+    if gap is not None:
+        raise unreachable(topology, *gap)
+    useful: Bools = joined & _reached(joined, senders)[:, None] & _reached(joined.T, receivers)[None, :]
+    return useful
 
 
 def unreachable(topology: Topology, src: int, dst: int) -> NoAnswerError:
@@ -198,19 +229,28 @@ def unreachable(topology: Topology, src: int, dst: int) -> NoAnswerError:
     else:
         lacks = "" if there in enter else f" (no link leads into {there})"
     return NoAnswerError(
-        f"{topology.name}: links: {here} cannot reach {there}{lacks}, expected a connection between all ranks, "
-        "over switches, CPUs, NICs, networks or other GPUs"
+        f"{topology.name}: links: {here} cannot reach {there}{lacks}, expected a connection between all ranks that "
+        "exchange data, over switches, CPUs, NICs, networks or other GPUs"
     )
 
 
-def _reach(edges: dict[int, set[int]], start: int) -> set[int]:
-    seen = {start}
-    stack = [start]
-    while stack:
-        for follower in edges[stack.pop()] - seen:
-            seen.add(follower)
-            stack.append(follower)
-    return seen
+def joined_pairs(num_ranks: int, pairs: Iterable[tuple[int, int]]) -> Bools:
+    """[r, s]: whether (r, s) is one of `pairs`."""
+    joined = np.zeros((num_ranks, num_ranks), dtype=bool)
+    for pair in pairs:
+        joined[pair] = True
+    return joined
+
+
+def _reached(joined: Bools, starts: Iterable[int]) -> Bools:
+    """[r]: whether some way from one of `starts` leads to rank r, or none has to."""
+    reached = np.zeros(len(joined), dtype=bool)
+    reached[list(starts)] = True
+    fresh = reached
+    while fresh.any():
+        fresh = joined[fresh].any(axis=0) & ~reached
+        reached = reached | fresh
+    return reached
 
 
 class _Way(NamedTuple):
@@ -328,12 +368,6 @@ def _without_fallback(topology: Topology, found: Pairs) -> Pairs:
 
 def _crosses(topology: Topology, links: tuple[int, ...], kinds: frozenset[DeviceKind]) -> bool:
     return any(topology.by_id[topology.links[index].dst].kind in kinds for index in links)
-
-
-def _require_connected(topology: Topology, found: Pairs) -> None:
-    gap = strongly_connected(topology.num_ranks, found)
-    if gap is not None:
-        raise unreachable(topology, *gap)
 
 
 def _numbered(topology: Topology, pairs: Pairs) -> tuple[Path, ...]:

@@ -42,7 +42,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         raise InputError(request.topology.name, "ranks", request.topology.num_ranks, "2 or more GPUs")
     ledger = Ledger()
     ledger.enter("topology")
-    plan = Plan(request, find_paths(request.topology))
+    plan = Plan(request, find_paths(request.topology, request.cut(1)))
     search = Search(plan, ledger, progress)
     trial = Trial(plan, ledger, progress)
     foreseen = _Foreseen(trial)

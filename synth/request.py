@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msccl_xml.limits import MAX_FILES
 from msccl_xml.model import Algo
-from synth.collective import ROOTED, CollectiveName, root_of
+from synth.collective import ROOTED, SHARED, Collective, CollectiveName, root_of
 from synth.sketch import Sketch
 from synth.topology import Topology
 
@@ -57,6 +57,12 @@ class Request:
     def actual_root(self) -> int | None:
         """The root, the first rank that takes part where none is given; None where the collective has none."""
         return root_of(self.collective, self.root, self.group) if self.collective in ROOTED else None
+
+    def cut(self, count: int) -> Collective:
+        """The collective cut by `count` (per rank where ranks have shares)."""
+        ranks = self.topology.num_ranks
+        chunks = count * ranks if self.collective in SHARED else count
+        return Collective(self.collective, ranks, chunks, self.actual_root, self.group)
 
     @property
     def single_size(self) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from synth.collective import Collective
 from synth.errors import InputError
-from synth.paths import Path, strongly_connected
+from synth.paths import Path, joined_pairs, senders_and_receivers, unreached
 from synth.topology import Topology
 
 #: (sending GPU, receiving GPU), by device id.
@@ -79,25 +80,29 @@ class Sketch:
         return f"{self.source}: {'; '.join(parts) or 'all paths'}"
 
 
-def apply_sketch(topology: Topology, paths: Sequence[Path], sketch: Sketch) -> tuple[Path, ...]:
+def apply_sketch(
+    topology: Topology, paths: Sequence[Path], sketch: Sketch, collective: Collective | None = None
+) -> tuple[Path, ...]:
     """The paths that the sketch allows, in the order given, with `index` the new position.
 
     Raises InputError where the sketch is for another machine (number of ranks or nodes, a device that is not there, a
-    pair that no path joins) and where not every rank reaches every other over what it leaves.
+    pair that no path joins) and where over what it leaves some sender of the collective
+    does not reach some receiver (without a collective: some rank some other).
     """
     _check_machine(topology, sketch)
     joined = {(topology.gpus[path.src].id, topology.gpus[path.dst].id) for path in paths}
     _check_pairs(topology, sketch, joined)
     allowed = _allowed(topology, sketch, joined)
     kept = [path for path in paths if (topology.gpus[path.src].id, topology.gpus[path.dst].id) in allowed]
-    gap = strongly_connected(topology.num_ranks, [(path.src, path.dst) for path in kept])
+    left = joined_pairs(topology.num_ranks, [(path.src, path.dst) for path in kept])
+    gap = unreached(left, *senders_and_receivers(topology, collective))
     if gap is not None:
         src, dst = (topology.gpus[rank].id for rank in gap)
         raise InputError(
             sketch.source,
             "",
             f"{src} does not reach {dst}",
-            "paths, also over other GPUs, from every GPU to every other",
+            "paths, also over other GPUs, between all GPUs that exchange data",
         )
     return tuple(replace(path, index=index) for index, path in enumerate(kept))
 

@@ -10,9 +10,11 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hypothesis import assume
 from hypothesis import strategies as st
+from networkx import DiGraph, transitive_closure
 
-from synth.collective import SHARED, Collective, CollectiveName
+from synth.collective import FROM_ROOT, ROOTED, SHARED, TO_ROOT, Collective, CollectiveName
 from synth.instance import Instance, Symmetry
 from synth.paths import find_paths
 from synth.topology import Device, DeviceKind, Link, Topology
@@ -151,7 +153,31 @@ def instance_of(
     kind = CollectiveName(name)
     chunks = per_rank * topology.num_ranks if kind in SHARED else per_rank
     collective = Collective(kind, topology.num_ranks, chunks, root, group)
-    return Instance(topology, collective, find_paths(topology), chunk_bytes, symmetries)
+    return Instance(topology, collective, find_paths(topology, collective), chunk_bytes, symmetries)
+
+
+@st.composite
+def loose(draw: st.DrawFn, name: CollectiveName) -> tuple[Topology, int | None, tuple[int, ...]]:
+    """One-way links between three to five GPUs, few enough that some do not reach some others; a root if the collective has one, and
+    two or more ranks that reach each other as far as they have to.
+    """
+    count = draw(st.integers(3, 5))
+    pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
+    kept = draw(st.lists(st.sampled_from(pairs), min_size=2, max_size=2 * count, unique=True))
+    links = tuple(Link(f"gpu{a}", f"gpu{b}", "nvlink", draw(st.sampled_from([1.0, 10.0])), ALPHA_US) for a, b in kept)
+    topology = Topology(f"loose{count}", tuple(gpus(count)), links)
+    reach = transitive_closure(DiGraph(kept), reflexive=True)
+    first = draw(st.sampled_from(sorted(reach)))
+    root = first if name in ROOTED else None
+    there = name not in TO_ROOT
+    back = name not in FROM_ROOT
+    group = [first]
+    for rank in sorted(set(reach) - {first}):
+        with_whom = [first] if root is not None else group
+        if all((not there or reach.has_edge(a, rank)) and (not back or reach.has_edge(rank, a)) for a in with_whom):
+            group.append(rank)
+    assume(len(group) > 1)
+    return topology, root, tuple(sorted(group))
 
 
 def groups(num_ranks: int) -> st.SearchStrategy[tuple[int, ...] | None]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from synth.baselines.ring_search import Ring, find_rings
 from synth.errors import NoAnswerError
-from synth.paths import Path, one_each, reverse_path
+from synth.paths import Path, one_each, reverse_path, unreachable
 from synth.topology import Topology
 
 
@@ -56,8 +56,14 @@ class Machine:
         return Machine(self.topology.reversed(), tuple(map(reverse_path, self.paths)), self)
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
-        """The paths from `src` to `dst`, fewest transfers first, then widest, then lowest ranks."""
-        return self._routes_from(src)[dst]
+        """The paths from `src` to `dst`, fewest transfers first, then widest, then lowest ranks.
+
+        Raises NoAnswerError where no way leads there.
+        """
+        way = self._routes_from(src).get(dst)
+        if way is None:
+            raise unreachable(self.topology, src, dst)
+        return way
 
     def _routes_from(self, src: int) -> dict[int, tuple[int, ...]]:
         known = self._route_tables.get(src)

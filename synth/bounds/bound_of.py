@@ -35,15 +35,16 @@ _MORE = 1e-6
 def bound_of(
     topology: Topology, collective: Collective, paths: Sequence[Path] | None = None, *, small: bool = True
 ) -> Bound:
-    """What no algorithm over `paths` (those of `find_paths`, all of them) can beat; for allreduce see `Bound.any_us_per_byte`.
+    """What no algorithm over `paths` (those of `find_paths` for the collective, all of them) can beat; for allreduce see
+    `Bound.any_us_per_byte`.
 
     Where a group of the ranks takes part, the others are devices like switches, and only cuts are asked.
     Without `paths`, which are many on large machines, the bound is over the links that shortest paths cross, and has no cuts for
-    small buffers; without `small` it has none either. Raises NoAnswerError where some rank cannot reach another.
+    small buffers; without `small` it has none either. Raises NoAnswerError as `find_paths` does.
     """
     if collective.num_ranks < 2:
         return Bound(0.0, 0.0, "cut bound: nothing has to move")
-    machine = Machine.of(topology, paths)
+    machine = Machine.of(topology, paths, collective)
     oracle = CutOracle(machine)
     latency = farthest_us(collective, machine.delays.distance)
     cases = [*cases_of(collective), *_box_cases(machine, collective)]

@@ -55,12 +55,7 @@ def pair_case(collective: Collective, src: int, dst: int) -> Case:
 
 def farthest_us(collective: Collective, distance_us: Floats) -> float:
     """The longest of the ways that some chunk or contribution has to travel; `distance_us[r, s]` is the least from rank r to s."""
-    givers = takers = sorted(collective.members)
-    if collective.name in (CollectiveName.BROADCAST, CollectiveName.SCATTER):
-        givers = [collective.root or 0]
-    elif collective.name in (CollectiveName.REDUCE, CollectiveName.GATHER):
-        takers = [collective.root or 0]
-    return float(distance_us[np.ix_(givers, takers)].max())
+    return float(distance_us[np.ix_(sorted(collective.senders), sorted(collective.receivers))].max())
 
 
 def _into(rank: int, ranks: list[int], share: Fraction) -> Case:

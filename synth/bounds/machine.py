@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from synth.bounds.used import used_links
+from synth.collective import Collective
 from synth.paths import Path, distances
 from synth.topology import Topology
 
@@ -40,13 +41,18 @@ class Machine:
     delays: Delays
 
     @classmethod
-    def of(cls, topology: Topology, paths: Sequence[Path] | None) -> Machine:
-        """The machine that `paths` use; where they are not given, all links that a shortest path crosses, without delays.
+    def of(cls, topology: Topology, paths: Sequence[Path] | None, collective: Collective | None = None) -> Machine:
+        """The machine that `paths` use; where they are not given, all links that a shortest path crosses, without delays, as far as
+        they lead somewhere for the collective, if one is given.
 
-        Raises NoAnswerError where some rank cannot reach another.
+        Raises NoAnswerError as `find_paths` does.
         """
         place = {device.id: index for index, device in enumerate(topology.devices)}
-        used = used_links(topology) if paths is None else sorted({link for path in paths for link in path.links})
+        used = (
+            used_links(topology, collective)
+            if paths is None
+            else sorted({link for path in paths for link in path.links})
+        )
         kept = [topology.links[index] for index in used if topology.links[index].src != topology.links[index].dst]
         links = np.array([i for i in used if topology.links[i].src != topology.links[i].dst], dtype=np.int64)
         return cls(

@@ -13,22 +13,24 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+from synth.collective import Collective
+
 # The one rule of what is near: it has to be the same in both places.
-from synth.paths import DISTANCE, unreachable
+from synth.paths import DISTANCE, needed_pairs
 from synth.topology import DeviceKind, Topology
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def used_links(topology: Topology) -> list[int]:
-    """Indices, ascending, of the links on shortest paths between ranks (docs/topologies.md has the rules of nearness).
+def used_links(topology: Topology, collective: Collective | None = None) -> list[int]:
+    """Indices, ascending, of the links on shortest paths between ranks (synth/paths.py has the rules of nearness), as far as they
+    lead somewhere for the collective, if one is given.
 
-    Raises NoAnswerError naming two GPUs where one cannot reach the other even over other GPUs.
+    Raises NoAnswerError as `find_paths` does.
     """
     nearness = _Nearness(topology, frozenset())
-    wanted = _wanted(topology, nearness)
-    _require_connected(topology, wanted)
+    wanted = needed_pairs(topology, _wanted(topology, nearness), collective)
     return [
         index
         for index, link in enumerate(topology.links)
@@ -94,12 +96,3 @@ def _wanted(topology: Topology, nearness: _Nearness) -> Bools:
         if count == 1:
             wanted[box] &= without[box]
     return wanted
-
-
-def _require_connected(topology: Topology, wanted: Bools) -> None:
-    count, _ = connected_components(csr_array(wanted.astype(np.int8)), connection="strong")
-    if count <= 1:
-        return
-    reach: Floats = shortest_path(csr_array(wanted.astype(np.float64)), method="D", unweighted=True)
-    src, dst = (int(rank) for rank in np.argwhere(~np.isfinite(reach))[0])
-    raise unreachable(topology, src, dst)

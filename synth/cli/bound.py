@@ -89,7 +89,7 @@ def run(options: Options) -> None:
     root = root_of(name, options.root, group)
     collective = Collective(name, topology.num_ranks, topology.num_ranks, root, group)
     try:
-        paths = find_paths(topology) if topology.num_ranks <= MOST_WITH_PATHS else None
+        paths = find_paths(topology, collective) if topology.num_ranks <= MOST_WITH_PATHS else None
         found = bound_of(topology, collective, paths)
     except SynthError as error:
         raise at_fault(error, topology, options.topo) from error

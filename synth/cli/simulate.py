@@ -131,7 +131,7 @@ class Run:
             constants = read_calibration(_read_text(options.calibration), options.calibration, constants)
         Simulator(algo, topology)  # the number of GPUs, before any work
         collective = _collective(algo, options.root)
-        paths, by_pair = find_paths(topology), paths_by_pair(topology)
+        paths, by_pair = find_paths(topology, collective), paths_by_pair(topology)
         simulator = Simulator(algo, topology, constants, options.full, by_pair)
         if not against:
             return cls(options, algo, topology, paths, collective, simulator, (), None)

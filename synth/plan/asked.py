@@ -77,10 +77,7 @@ class Asked:
 
     def collective(self, count: int) -> Collective:
         """The request's collective cut by `count` (per rank where ranks have shares)."""
-        request, ranks = self.request, self.request.topology.num_ranks
-        root = request.actual_root
-        shared = ranks if request.collective in SHARED else 1
-        return Collective(request.collective, ranks, count * shared, root, request.group)
+        return self.request.cut(count)
 
     def instance(self, count: int, size_bytes: int) -> Instance:
         """The request's instance cut by `count` for a buffer size."""

@@ -203,4 +203,6 @@ class AtSize:
         return [counts[0], *fitting[-1:]]
 
     def _milp_fits(self, instance: Instance, binaries: int) -> bool:
-        return MilpRouting().estimate_size(instance) <= binaries
+        collective = instance.collective
+        backwards = collective.combining and collective.name is not CollectiveName.ALLREDUCE
+        return MilpRouting().estimate_size(instance.reversed() if backwards else instance) <= binaries

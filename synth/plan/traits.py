@@ -162,11 +162,13 @@ class Traits:
         """Whether what is made for one of equal boxes, of GPUs that have NICs of their own and equal ways to each other, loads links
         as little as anything can: packings of all ranks gain nothing then, and take long.
         """
+        halves = _SUMMED.get(self.request.collective)
+        if not halves:
+            return False
         ranks, size = self.request.topology.num_ranks, self.request.max_bytes
         found = self.asked.builder.boxed(Collective(CollectiveName.ALLGATHER, ranks, ranks), size, "ring")
         folded = found and fold(*found)
-        halves = _SUMMED.get(self.request.collective)
-        if not found or not folded or not halves or not self.has_nics or is_uneven(self.within):
+        if not found or not folded or not self.has_nics or is_uneven(self.within):
             return False
         routing, one = HierarchyRouting(), folded.instance
         try:

@@ -23,11 +23,23 @@ def cheapest_tree(cost: Costs, root: int, dests: frozenset[int]) -> Parents:
     """
     if len(dests) == 1:
         return prune(_dijkstra(cost, root), dests)
-    spanning = prune(min_arborescence(cost, root), dests)
     if len(dests) == len(cost) - 1:
-        return spanning
-    shortest = prune(_dijkstra(cost, root), dests)
-    return min((spanning, shortest), key=lambda parent: tree_cost(cost, parent))
+        return min_arborescence(cost, root)
+    shortest = _dijkstra(cost, root)
+    lost = shortest < 0
+    lost[root] = False
+    spanning = min_arborescence(_within_reach(cost, root, lost), root)
+    return min((prune(parent, dests) for parent in (spanning, shortest)), key=lambda parent: tree_cost(cost, parent))
+
+
+def _within_reach(cost: Costs, root: int, lost: NDArray[np.bool_]) -> Costs:
+    """The prices with an edge of their own from the root, and no other, for the ranks that it does not reach."""
+    if not lost.any():
+        return cost
+    within = cost.copy()
+    within[lost], within[:, lost] = np.inf, np.inf
+    within[root, lost] = 0.0
+    return within
 
 
 def cheapest_trees(cost: Costs, root: int, ends: Sequence[frozenset[int]]) -> list[Parents]:
@@ -39,8 +51,8 @@ def cheapest_trees(cost: Costs, root: int, ends: Sequence[frozenset[int]]) -> li
 
 
 def shallow_tree(cost: Costs, delay_us: Costs, root: int, price_of_us: float) -> Parents:
-    """A tree from `root` to every rank that is cheap and shallow: grown by the edge whose cost and arrival at its end, each us of it
-    at `price_of_us`, are least together. A heuristic: the exact problem has a limit on every path of the tree.
+    """A tree from `root` to every rank that it reaches, cheap and shallow: grown by the edge whose cost and arrival at its end, each
+    us of it at `price_of_us`, are least together. A heuristic: the exact problem has a limit on every path of the tree.
 
     `cost` is infinite where there is no edge; what `delay_us` says there does not matter, as long as it is finite.
     """
@@ -52,8 +64,9 @@ def shallow_tree(cost: Costs, delay_us: Costs, root: int, price_of_us: float) ->
     best = cost[root] + price_of_us * delay_us[root]
     via = np.full(len(cost), root)
     while outside.any():
-        rank = int(np.argmin(np.where(outside, best, np.inf)))
-        if not np.isfinite(best[rank]):
+        offers = np.where(outside, best, np.inf)
+        rank = int(np.argmin(offers))
+        if not np.isfinite(offers[rank]):
             break
         parent[rank], outside[rank] = via[rank], False
         arrival[rank] = arrival[via[rank]] + delay_us[via[rank], rank]

@@ -166,7 +166,7 @@ class _Run:
         touched = set(range(len(self.instance.paths)))
         now = 0.0
         while self.missing:
-            order = self.rng.permutation(sorted(touched))
+            order = self.rng.permutation(np.array(sorted(touched), dtype=np.int64))
             taken: set[int] = set()
             for path in order[self.free_us[order] <= now + _SAME_MOMENT_US].tolist():
                 if taken.isdisjoint(self.instance.paths[path].links):

@@ -139,7 +139,9 @@ class JointMaster(ColumnGeneration):
         self.members = free_group(instance.symmetries) or alone
         rank_images = np.array([member.ranks for member in self.members])
         link_images = np.array([member.links for member in self.members])
-        self.roots = np.unique(rank_images.min(axis=0)).tolist()
+        crossed = [instance.paths[path] for path in (range(len(instance.paths)) if paths is None else paths)]
+        through = {path.src for path in crossed} & {path.dst for path in crossed}
+        self.roots = [root for root in np.unique(rank_images.min(axis=0)).tolist() if root in through]
         _, self.link_orbit = np.unique(link_images.min(axis=0), return_inverse=True)
         self.orbit_size = np.bincount(self.link_orbit).astype(np.float64)
         # What one chunk on each image of a path takes of a link of every orbit.

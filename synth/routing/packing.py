@@ -77,7 +77,7 @@ class Network:
     latency_us: Floats
     occupancy: Floats
     early_us: Floats
-    """early_us[r, p]: when a chunk of rank r can have crossed path p at the earliest, in an empty machine."""
+    """early_us[r, p]: when a chunk of rank r can have crossed path p at the earliest, in an empty machine; 0 if it never can."""
 
     @classmethod
     def of(cls, instance: Instance, paths: Collection[int] | None = None) -> Network:
@@ -90,7 +90,8 @@ class Network:
         latency = np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths])
         usable = instance.paths if paths is None else [instance.paths[path] for path in sorted(paths)]
         distance = distances(instance.num_ranks, usable, latency[[path.index for path in usable]].tolist())
-        return cls(src, dst, latency, occupancy, distance[:, src] + latency)
+        early = distance[:, src] + latency
+        return cls(src, dst, latency, occupancy, np.where(np.isfinite(early), early, 0.0))
 
     def cheapest(self, prices: Floats, commodity: Commodity, num_ranks: int) -> tuple[int, ...]:
         """The paths of the cheapest tree for the commodity where path p costs `prices[p]`; among equals a shallow one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from synth.errors import CheckError
 from synth.instance import Demand, Instance
@@ -60,11 +60,11 @@ def arrivals_us(instance: Instance, source: int, paths: Iterable[int]) -> dict[i
     return arrival
 
 
-def distances_us(instance: Instance) -> list[dict[int, float]]:
-    """The least latency of one chunk from each rank to every other, over free links."""
+def distances_us(instance: Instance) -> list[list[float]]:
+    """[r][s]: the least latency of one chunk from rank r to rank s, over free links; infinite where there is no way."""
     latencies_us = [path.latency_us(instance.chunk_bytes) for path in instance.paths]
-    table = distances(instance.num_ranks, instance.paths, latencies_us)
-    return [{rank: us for rank, us in enumerate(row) if us < math.inf} for row in table.tolist()]
+    table: list[list[float]] = distances(instance.num_ranks, instance.paths, latencies_us).tolist()
+    return table
 
 
 def link_margins_us(instance: Instance) -> dict[int, float]:
@@ -132,17 +132,15 @@ def routing_of(instance: Instance, trees: Mapping[int, Iterable[int]]) -> Routin
     return Routing(transfers, relaxed_cost(instance, Routing(transfers)))
 
 
-def _least_loaded_parents(
-    instance: Instance, distance: Mapping[int, float], loads: Mapping[int, float]
-) -> dict[int, int]:
-    """For each rank the path that ends a shortest way to it and crosses the least loaded links."""
+def _least_loaded_parents(instance: Instance, distance: Sequence[float], loads: Mapping[int, float]) -> dict[int, int]:
+    """For each rank that there is a way to, the path that ends a shortest one and crosses the least loaded links."""
     into: dict[int, int] = {}
-    for rank in sorted(distance, key=lambda rank: (distance[rank], rank))[1:]:
+    reached = [rank for rank, us in enumerate(distance) if us < math.inf]
+    for rank in sorted(reached, key=lambda rank: (distance[rank], rank))[1:]:
         tight = [
             path
             for path in instance.incoming[rank]
-            if path.src in distance
-            and distance[path.src] + path.latency_us(instance.chunk_bytes) <= distance[rank] * (1 + 1e-12)
+            if distance[path.src] + path.latency_us(instance.chunk_bytes) <= distance[rank] * (1 + 1e-12)
         ]
         best = min(tight, key=lambda path: (max(loads.get(link, 0.0) for link in path.links), path.index))
         into[rank] = best.index

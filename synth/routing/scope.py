@@ -30,7 +30,7 @@ class Scope:
     action: Action
     allowed: dict[int, tuple[Path, ...]]
     """By deciding chunk: paths that may carry it, in order of index."""
-    distance: list[dict[int, float]]
+    distance: list[list[float]]
     start: Routing
     """A symmetric routing within `allowed`; `start.relaxed_us` is the horizon."""
 
@@ -84,7 +84,7 @@ def count_uses(instance: Instance, stretch: float) -> int:
 class Detours:
     """Latencies of the shortest ways over given paths, as arrays over all paths: one row operation a demand."""
 
-    distance: list[dict[int, float]]
+    distance: list[list[float]]
     between: Floats
     """(R, R): `distance` as a matrix."""
     src: Whole
@@ -95,10 +95,9 @@ class Detours:
     def of(cls, instance: Instance) -> Detours:
         """The detours of an instance at its chunk size."""
         distance = distances_us(instance)
-        ranks = range(instance.num_ranks)
         return cls(
             distance,
-            np.array([[distance[src][dst] for dst in ranks] for src in ranks]),
+            np.array(distance),
             np.array([path.src for path in instance.paths]),
             np.array([path.dst for path in instance.paths]),
             np.array([path.latency_us(instance.chunk_bytes) for path in instance.paths]),

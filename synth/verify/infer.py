@@ -6,7 +6,7 @@ import re
 
 from msccl_xml.limits import RUNTIMES
 from msccl_xml.model import Algo
-from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.collective import FROM_ROOT, ROOTED, SHARED, Collective, CollectiveName
 from synth.errors import InputError
 from synth.group import group_of
 from synth.verify.errors import VerifyError
@@ -18,7 +18,6 @@ _SPELLINGS = {name.replace("-", ""): name for name in CollectiveName}
 #: `synth-gather-...` is what synth writes, `Gather(n=4,root=0)-...` what msccl-tools does.
 _NAMED = re.compile(r"(?:synth-)?([A-Za-z]+(?:[-_ ]scatter)?)(?![A-Za-z])", re.IGNORECASE)
 #: Data flows from the root to all, or from all to it.
-_FROM_ROOT = frozenset({CollectiveName.BROADCAST, CollectiveName.SCATTER})
 
 
 def infer_collective(algo: Algo, root: int | None = None) -> Collective:
@@ -63,7 +62,7 @@ def _possible_roots(algo: Algo, name: CollectiveName, group: tuple[int, ...]) ->
     onward: dict[int, set[int]] = {gpu.id: set() for gpu in algo.gpus}
     for gpu, tb, _, step in algo.steps():
         if step.type.sends and tb.send in onward:
-            if name in _FROM_ROOT:
+            if name in FROM_ROOT:
                 onward[gpu.id].add(tb.send)
             else:
                 onward[tb.send].add(gpu.id)

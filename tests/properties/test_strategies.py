@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networkx import DiGraph, transitive_closure
 
 from synth.bounds import ingress_bound
+from synth.bounds.used import used_links
 from synth.collective import ROOTED, CollectiveName
 from synth.instance import Instance
 from synth.ir import Routing
 from synth.milp import SolveOptions
+from synth.paths import find_paths
 from synth.scheduling import MilpScheduling, Scheduling
 from synth.solve import Solution, Stages
 from synth.strategies import StrategyOptions, strategy
 from synth.timing import TOLERANCE_US, busiest_link_us, check_routing, check_schedule
 from synth.topology import Topology
-from tests.graphs import full, groups, instance_of, line, mesh, ring, star, two_boxes
+from tests.graphs import full, groups, instance_of, line, loose, mesh, ring, star, two_boxes
 
 SMALL = (line(2), ring(3), line(3), star(3), full(3), two_boxes(line(1)), two_boxes(line(2)), ring(4))
 LARGER = (*SMALL, line(5), mesh(2, 3), star(6), full(5), two_boxes(full(3)), two_boxes(star(2), (0, 1)), ring(6))
@@ -68,6 +71,37 @@ def test_every_strategy_satisfies_the_oracle(
         assert STAGES(instance, chosen).schedule == solution.schedule
 
     run()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("which", ["greedy", "trees", "milp"])
+def test_every_strategy_does_without_ways_that_nothing_takes(which: str, name: CollectiveName) -> None:
+    @settings(max_examples=6)
+    @given(drawn=loose(name), per_rank=st.integers(1, 2 if which != "milp" else 1))
+    def run(drawn: tuple[Topology, int | None, tuple[int, ...]], per_rank: int) -> None:
+        topology, root, group = drawn
+        instance = instance_of(topology, name, per_rank, 3e5, root=root, group=group)
+        check(STAGES(instance, strategy(which, StrategyOptions(milp_nodes=200))))
+
+    run()
+
+
+@settings(max_examples=60)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_paths_left_are_those_that_lead_from_a_sender_to_a_receiver(data: st.DataObject, name: CollectiveName) -> None:
+    topology, root, group = data.draw(loose(name))
+    collective = instance_of(topology, name, root=root, group=group).collective
+    links = [(topology.by_id[link.src].rank, topology.by_id[link.dst].rank) for link in topology.links]
+    reach = transitive_closure(DiGraph(links), reflexive=True)
+    useful = [
+        (a, b)
+        for a, b in links
+        if any(reach.has_edge(rank, a) for rank in collective.senders)
+        and any(reach.has_edge(b, rank) for rank in collective.receivers)
+    ]
+    assert [(path.src, path.dst) for path in find_paths(topology, collective)] == sorted(useful)
+    used = [links[link] for link in used_links(topology, collective)]
+    assert sorted(used) == sorted(useful)
 
 
 def test_stages_are_told_as_they_begin() -> None:

@@ -17,7 +17,7 @@ from msccl_xml.read import read_algo
 from msccl_xml.write import write_algo
 from synth.bounds import bound_of
 from synth.cli.main import main
-from synth.collective import ROOTED, SHARED, Collective, CollectiveName
+from synth.collective import FROM_ROOT, ROOTED, SHARED, TO_ROOT, Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.topology_json import to_json
 from synth.paths import find_paths
@@ -141,15 +141,16 @@ EXCEPTIONS = {
 }
 
 
-def answer(machine: Topology, name: CollectiveName | str, size: int) -> Result:
+def answer(machine: Topology, name: CollectiveName | str, size: int, group: tuple[int, ...] | None = None) -> Result:
     """The pipeline's one file for a size, checked: right as it is written, and no faster than the bound."""
     kind = CollectiveName(name)
     root = 0 if kind in ROOTED else None
-    result = synthesize(request(machine, kind, size, root=root))
+    result = synthesize(request(machine, kind, size, root=root, group=group))
     (file,), (row,) = result.files, result.sizes
     chunks = file.chunks_per_rank * file.instances * (machine.num_ranks if kind in SHARED else 1)
-    verify_algo(read_algo(write_algo(file.algo)), Collective(kind, machine.num_ranks, chunks, root))
-    bound = bound_of(machine, Collective(kind, machine.num_ranks, chunks, root), find_paths(machine))
+    collective = Collective(kind, machine.num_ranks, chunks, root, group)
+    verify_algo(read_algo(write_algo(file.algo)), collective)
+    bound = bound_of(machine, collective, find_paths(machine, collective))
     assert row.schedule_us >= bound.time_us(size) * (1 - 1e-9)
     assert row.bound_us >= bound.time_us(size) * (1 - 1e-9)
     return result
@@ -243,22 +244,54 @@ IMPOSSIBLE = {
     "a GPU behind a switch alone": (with_ports("behind", LONELY, ("switch", 3)), "gpu0 cannot reach gpu3"),
     "a relay that does not take part": (restrict(line(3), [0, 2]), "gpu0 cannot reach gpu2 (gpu0 has no link)"),
 }
+#: And what else is said where the first rank gets from all others, which is another direction.
+TOWARDS_ROOT = {
+    "a GPU without a link": "gpu3 cannot reach gpu0 (gpu3 has no link)",
+    "the first GPU without a link": "gpu1 cannot reach gpu0 (gpu0 has no link)",
+    "no links at all": "gpu1 cannot reach gpu0 (gpu1 has no link)",
+    "two islands": "gpu2 cannot reach gpu0",
+    "a GPU behind a switch alone": "gpu3 cannot reach gpu0",
+    "a relay that does not take part": "gpu2 cannot reach gpu0 (gpu2 has no link)",
+}
+#: What can be done although not all ranks reach each other.
+POSSIBLE = {
+    **{("a GPU that can only send", name): SENDS for name in sorted(TO_ROOT)},
+    **{("a GPU that can only receive", name): TAKES for name in sorted(FROM_ROOT)},
+}
 
 
-@pytest.mark.parametrize(("machine", "said"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
-def test_no_answer_is_said_in_one_line(machine: Topology, said: str) -> None:
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_no_answer_is_said_in_one_line(case: str) -> None:
+    machine, to_all = IMPOSSIBLE[case]
     for name in NAMES:
+        if (case, name) in POSSIBLE:
+            continue
+        said = TOWARDS_ROOT.get(case, to_all) if name in TO_ROOT else to_all
         with pytest.raises(NoAnswerError) as refusal:
             answer(machine, name, MB)
         assert str(refusal.value).startswith(f"{machine.name}: links: {said}, expected a connection between all ranks")
         assert "\n" not in str(refusal.value)
-    collective = Collective(CollectiveName.ALLGATHER, machine.num_ranks, machine.num_ranks)
-    with pytest.raises(NoAnswerError, match=r"cannot reach gpu\d(, | \()"):
-        bound_of(machine, collective)
+        shared = machine.num_ranks if name in SHARED else 1
+        with pytest.raises(NoAnswerError, match=r"cannot reach gpu\d(, | \()"):
+            bound_of(machine, Collective(name, machine.num_ranks, shared, 0 if name in ROOTED else None))
+
+
+@pytest.mark.parametrize(("case", "name"), POSSIBLE, ids=[f"{case}, {name}" for case, name in POSSIBLE])
+def test_a_way_back_that_nothing_takes_may_be_missing(case: str, name: CollectiveName) -> None:
+    machine = POSSIBLE[case, name]
+    assert over_bound(answer(machine, name, KB)) <= 1 + 1e-6
+    assert over_bound(answer(machine, name, GB)) <= CLOSE[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("machine", [LONELY, SENDS, TAKES, PAIRS], ids=lambda machine: machine.name)
+def test_a_group_does_without_who_cannot_be_reached(machine: Topology, name: CollectiveName) -> None:
+    # Half of what the two exchange goes over the third GPU, in chunks of its own.
+    assert over_bound(answer(machine, name, GB, group=(0, 1))) <= max(CLOSE[name], 1.01)
 
 
 @pytest.mark.parametrize(("machine", "said"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
-@pytest.mark.parametrize("command", [("allreduce", "--size", "1MB"), ("bound", "broadcast")])
+@pytest.mark.parametrize("command", [("allreduce", "--size", "1MB"), ("bound", "allgather")])
 def test_no_answer_ends_the_command_in_one_line(
     command: tuple[str, ...], machine: Topology, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from synth.bounds.used import used_links
 from synth.cluster import Cable, NetworkKind, NetworkPlan, merge
+from synth.collective import Collective, CollectiveName
 from synth.errors import NoAnswerError
 from synth.inputs.load import load_topology
 from synth.paths import MAX_EQUAL_PATHS, Path, find_all_paths, find_paths, reverse_path, strongly_connected
@@ -81,6 +83,43 @@ def test_one_way_only_is_not_connected() -> None:
     gpus = (Device("gpu0", DeviceKind.GPU, 0, 0), Device("gpu1", DeviceKind.GPU, 0, 1))
     with pytest.raises(NoAnswerError, match="gpu1 cannot reach gpu0"):
         find_paths(Topology("one-way", gpus, (Link("gpu0", "gpu1", "wire", 1.0, 1.0),)))
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "group", "left"),
+    [
+        ("broadcast", 1, None, [(0, 2), (1, 0)]),
+        ("scatter", 0, (0, 2), [(0, 2)]),
+        ("gather", 2, None, [(0, 2), (1, 0)]),
+        ("reduce", 0, (0, 1), [(1, 0)]),
+    ],
+)
+def test_of_a_chain_what_leads_somewhere_is_left(
+    name: str, root: int, group: tuple[int, ...] | None, left: list[tuple[int, int]]
+) -> None:
+    gpus = tuple(Device(f"gpu{rank}", DeviceKind.GPU, 0, rank) for rank in range(3))
+    chain = Topology("chain", gpus, (Link("gpu1", "gpu0", "wire", 1.0, 1.0), Link("gpu0", "gpu2", "wire", 1.0, 1.0)))
+    collective = Collective(CollectiveName(name), 3, 3, root, group)
+    paths = find_paths(chain, collective)
+    assert [(path.src, path.dst) for path in paths] == left
+    assert used_links(chain, collective) == sorted({link for path in paths for link in path.links})
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "said"),
+    [
+        ("broadcast", 0, "gpu0 cannot reach gpu1 \\(no link leads into gpu1\\)"),
+        ("reduce", 0, "gpu2 cannot reach gpu0"),
+        ("allgather", None, "gpu0 cannot reach gpu1"),
+    ],
+)
+def test_what_a_collective_lacks_is_said(name: str, root: int | None, said: str) -> None:
+    gpus = tuple(Device(f"gpu{rank}", DeviceKind.GPU, 0, rank) for rank in range(3))
+    chain = Topology("chain", gpus, (Link("gpu1", "gpu0", "wire", 1.0, 1.0), Link("gpu0", "gpu2", "wire", 1.0, 1.0)))
+    collective = Collective(CollectiveName(name), 3, 3, root)
+    for find in (find_paths, used_links):
+        with pytest.raises(NoAnswerError, match=said):
+            find(chain, collective)
 
 
 def test_figures_of_a_path() -> None:

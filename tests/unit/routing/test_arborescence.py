@@ -57,6 +57,24 @@ def test_spanning_tree_is_the_cheapest(cost: Costs) -> None:
     assert tree_cost(cost, parent) == pytest.approx(least_cost(cost, 0), abs=1e-9)
 
 
+@settings(max_examples=60)
+@given(cost=costs(), lost=st.integers(1, 2), onward=st.booleans(), price=st.floats(0.0, 1.0))
+def test_ranks_out_of_reach_change_nothing(cost: Costs, lost: int, onward: bool, price: float) -> None:
+    """Whether or not they could send themselves."""
+    size = len(cost)
+    more = np.full((size + lost, size + lost), INF)
+    more[:size, :size] = cost
+    more[size:, :size] = 0.0 if onward else INF
+    dests = frozenset(range(1, size))
+    with_them, without = cheapest_tree(more, 0, dests), cheapest_tree(cost, 0, dests)
+    assert tree_cost(more, with_them) <= tree_cost(cost, without) + 1e-9
+    assert all(climb(with_them, rank)[-1] == 0 for rank in dests)
+    delays = np.ones_like(more)
+    shallow = shallow_tree(more, delays, 0, price)
+    assert shallow[:size].tolist() == shallow_tree(cost, delays[:size, :size], 0, price).tolist()
+    assert shallow[size:].tolist() == [-1] * lost
+
+
 @settings(max_examples=40)
 @given(cost=costs(6), data=st.data())
 def test_tree_to_some_destinations(cost: Costs, data: st.DataObject) -> None:
