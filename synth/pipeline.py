@@ -66,6 +66,7 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
     rows = _rows(plan, trial, segments, bound)
     chosen = [trial.contenders[segment.candidate] for segment in segments]
     ledger.enter("done")
+    cut_short = bool(search.notes or trial.notes)
     return Result(
         collective=request.collective,
         topology=request.topology.name,
@@ -76,8 +77,8 @@ def synthesize(request: Request, progress: Callable[[Progress], None] = lambda _
         sizes=rows,
         stages=_stage_rows(ledger, trial.entry(chosen[-1]).solution),
         notes=(*search.notes, *trial.notes, *_time_notes(trial, chosen), *_notes(plan, bound)),
-        tried=_tried_rows(trial, segments),
-        cut_short=bool(search.notes or trial.notes),
+        tried=_tried_rows(trial, segments, cut_short),
+        cut_short=cut_short,
     )
 
 
@@ -231,12 +232,12 @@ def _rows(plan: Plan, trial: Trial, segments: Sequence[Segment], bound: Bound) -
     return tuple(rows)
 
 
-def _tried_rows(trial: Trial, segments: Sequence[Segment]) -> tuple[TriedRow, ...]:
-    """Every contender: what it was, what was found, and which file it became."""
+def _tried_rows(trial: Trial, segments: Sequence[Segment], cut_short: bool) -> tuple[TriedRow, ...]:
+    """Every contender: what it was, what was found, and which file it became; `cut_short` if a clock ended the search."""
     files = {segment.candidate: file for file, segment in enumerate(segments)}
     best: dict[int, float] = {}
     for contender in trial.contenders:
-        for size, taken in trial.simulated_us(contender).items():
+        for size, taken in trial.known_us(contender).items():
             best[size] = min(best.get(size, taken), taken)
     rows = []
     for index, contender in enumerate(trial.contenders):
@@ -255,22 +256,24 @@ def _tried_rows(trial: Trial, segments: Sequence[Segment]) -> tuple[TriedRow, ..
                 schedules_us=entry.schedules_us,
                 simulated_us=trial.simulated_us(contender),
                 file=files.get(index),
-                outcome=_outcome(trial, contender, files.get(index), best),
+                outcome=_outcome(trial, contender, files.get(index), best, cut_short),
             )
         )
     return tuple(rows)
 
 
-def _outcome(trial: Trial, contender: Contender, file: int | None, best: Mapping[int, float]) -> str:
+def _outcome(trial: Trial, contender: Contender, file: int | None, best: Mapping[int, float], cut_short: bool) -> str:
     if file is not None:
         return "the best of its sizes"
     if contender in trial.refusals:
         return f"no program: {trial.refusals[contender]}"
-    times = trial.simulated_us(contender)
+    times = trial.known_us(contender)
     if not times:
-        return "not simulated: its schedule or estimate is behind others at every size looked at"
+        late = ", or there was no time for it" if cut_short else ""
+        return f"not simulated: its schedule or estimate is behind others at every size looked at{late}"
     behind, size = min((taken / best[size], size) for size, taken in times.items())
-    return f"nearest at {format_size(size)}: {behind:.3f} of the best time there"
+    estimated = "" if size in trial.simulated_us(contender) else " by its estimate"
+    return f"nearest at {format_size(size)}{estimated}: {behind:.3f} of the best time there"
 
 
 def _stage_rows(ledger: Ledger, solution: Solution) -> tuple[StageRow, ...]:

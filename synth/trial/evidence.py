@@ -56,6 +56,7 @@ class Evidence(Programs):
         self._times: dict[Contender, dict[int, float]] = {}
         self._simulators: dict[Contender, Simulator] = {}
         self._given_up: set[Contender] = set()
+        self._estimated: set[tuple[Contender, int]] = set()
         self.most_events = MOST_EVENTS
         """those that a simulation which is begun now may have"""
         self._efforts: dict[int, Effort] = {}
@@ -79,6 +80,7 @@ class Evidence(Programs):
             except EffortError:
                 self._given_up.add(contender)
             if size not in known:
+                self._estimated.add((contender, size))
                 known[size] = self.entry(contender).times_us[size]
         return known[size]
 
@@ -92,7 +94,7 @@ class Evidence(Programs):
         """`time_us` where that is known; else on the line between the nearest sizes where it is, and beyond these as much longer
         or shorter as is estimated.
         """
-        known = self.simulated_us(contender)
+        known = self.known_us(contender)
         if min(known) <= size <= max(known):
             return float(np.interp(size, list(known), list(known.values())))
         return self.expected_us(contender, size)
@@ -109,9 +111,13 @@ class Evidence(Programs):
         scale = scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0)
         return max(estimates[size] * scale, self.plan.bound.time_us(size))
 
-    def simulated_us(self, contender: Contender) -> dict[int, float]:
-        """The times of a contender that are known, by size."""
+    def known_us(self, contender: Contender) -> dict[int, float]:
+        """The times of a contender that are known, by size: simulated, or its own estimate where that stands for it."""
         return dict(sorted(self._times.get(contender, {}).items()))
+
+    def simulated_us(self, contender: Contender) -> dict[int, float]:
+        """Those of them that were simulated."""
+        return {size: us for size, us in self.known_us(contender).items() if (contender, size) not in self._estimated}
 
     def timed(self, size: int) -> dict[Contender, float]:
         """What was simulated at a size, the fastest first."""

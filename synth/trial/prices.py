@@ -68,7 +68,7 @@ class Prices:
         costs = []
         for contender in self.evidence.contenders:
             served = self.costs(contender)
-            sure = served.keys() & {*known.get(contender, ()), *self.evidence.simulated_us(contender)}
+            sure = served.keys() & {*known.get(contender, ()), *self.evidence.known_us(contender)}
             certain = {
                 size: self.evidence.taken_us(contender, size) * self.price(contender, size) for size in sorted(sure)
             }
@@ -83,9 +83,7 @@ class Prices:
         rivals: dict[int, float] = {}
         for contender in filter(self.evidence.is_rival, self.evidence.contenders):
             costs = self.costs(contender)
-            filling = [
-                (size, us) for size, us in self.evidence.simulated_us(contender).items() if size >= _FILLING_BYTES
-            ]
+            filling = [(size, us) for size, us in self.evidence.known_us(contender).items() if size >= _FILLING_BYTES]
             if len(filling) > 1:
                 (before, before_us), (last, last_us) = filling[-2:]
                 price = self.price(contender, last)

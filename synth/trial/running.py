@@ -33,13 +33,14 @@ _EVENTS_A_SECOND = 400_000
 @dataclass(frozen=True)
 class _Found:
     """What a process found of a contender: how large its program is, the drafts that were made for it (the program itself is made
-    from these wherever it is needed, sooner than it is handed over), times at some sizes, whether these are estimates since
+    from these wherever it is needed, sooner than it is handed over), times at some sizes, which of these are estimates, whether
     simulating it was given up, and seconds by stage.
     """
 
     extent: Extent
     made: Sequence[Made]
     times_us: dict[int, float]
+    estimated: set[tuple[Contender, int]]
     given_up: bool
     seconds: dict[str, float]
 
@@ -136,6 +137,7 @@ class Running(Evidence):
         if must and first is not None and not any(self._times.values()) and first.contender not in self.refusals:
             self._given_up.add(first.contender)
             self._times[first.contender] = {size: self.entry(first.contender).times_us[size] for size in first.sizes}
+            self._estimated |= {(first.contender, size) for size in first.sizes}
 
     def _first(self, tasks: Sequence[_Task]) -> _Task:
         """What is made for certain: the most promising; where a runtime did not hold that, and time is up, the least work."""
@@ -206,6 +208,7 @@ class Running(Evidence):
         self._drafts_of(contender).add(found.made)
         if found.times_us:
             self._times.setdefault(contender, {}).update(found.times_us)
+            self._estimated |= found.estimated
         if found.given_up:
             self._given_up.add(contender)
             self.late += not task.given_up and task.most_events < MOST_EVENTS
@@ -229,7 +232,7 @@ def _simulated(running: Running, task: _Task) -> _Found | NoAnswerError:
     contender = task.contender
     here = copy(running)
     here.ledger = Ledger()
-    here._given_up = {contender} if task.given_up else set()
+    here._given_up, here._estimated = {contender} if task.given_up else set(), set()
     here.most_events = task.most_events
     drafts = here._drafts_of(contender)
     drafts.add(task.found)
@@ -240,4 +243,4 @@ def _simulated(running: Running, task: _Task) -> _Found | NoAnswerError:
     except NoAnswerError as refusal:
         return refusal
     here.ledger.enter("done")
-    return _Found(extent, drafts.made[before:], times, bool(here._given_up), here.ledger.seconds)
+    return _Found(extent, drafts.made[before:], times, here._estimated, bool(here._given_up), here.ledger.seconds)

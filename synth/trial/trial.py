@@ -279,7 +279,7 @@ class Trial(Running):
         if contender.instances == (self.request.instances or 1):
             return False
         paced = self.entry(contender).candidate.in_rounds
-        return contender in self.refusals or (paced and not all(map(self.is_near, self.simulated_us(contender))))
+        return contender in self.refusals or (paced and not all(map(self.is_near, self.known_us(contender))))
 
     def _look_at_shapes(self) -> None:
         """Simulate the best of LL on fewer threadblocks, and what is coarse on many; the best at every size, the smallest first,
@@ -348,7 +348,7 @@ class Trial(Running):
         """
         if self.request.single_size:
             return
-        costs = {each: self.prices.costs(each) for each in self.contenders if self.simulated_us(each)}
+        costs = {each: self.prices.costs(each) for each in self.contenders if self.known_us(each)}
         ranked = {size: self._likely(size, costs) for size in self.sizes}
         runs: Runs = {}
         before = self.work

@@ -90,7 +90,7 @@ def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
     for segment in segments:
         chosen = trial.contenders[segment.candidate]
         for size in trial.sizes[segment.first : segment.last + 1]:
-            assert trial.simulated_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
+            assert trial.known_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
 
 
 @pytest.mark.parametrize(("topology", "collective"), [(ring(4), "allgather"), (ring(6), "reduce-scatter")])
@@ -101,10 +101,10 @@ def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them
     trial = trial_of(topology, collective, KB, GB)
     for segment in trial.segments(4):
         sizes = trial.sizes[segment.first : segment.last + 1]
-        chosen = trial.simulated_us(trial.contenders[segment.candidate])
+        chosen = trial.known_us(trial.contenders[segment.candidate])
         assert set(sizes) <= set(chosen)
         for contender in trial.contenders:
-            known = trial.simulated_us(contender)
+            known = trial.known_us(contender)
             if set(sizes) <= set(known):
                 threadblocks = trial.algo(contender).threadblocks
                 taken = math.prod(chosen[size] / known[size] for size in sizes) ** (1 / len(sizes))
@@ -134,7 +134,7 @@ def test_a_ring_for_smaller_buffers_alone_parts_no_threadblocks() -> None:
         assert trial.algo(contender).max_bytes == 32 * MB
         usual = replace(contender, up_to_bytes=None)
         gained += trial.algo(contender).threadblocks < trial.algo(usual).threadblocks
-        assert all(us <= trial.simulated_us(usual)[size] for size, us in trial.simulated_us(contender).items())
+        assert all(us <= trial.known_us(usual)[size] for size, us in trial.known_us(contender).items())
     assert gained
     for segment in trial.segments(4):
         assert trial.sizes[segment.last] in trial.estimates(trial.contenders[segment.candidate])
@@ -186,7 +186,7 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
         assert gaps
         between[turns] = sum(len(trial.timed(size)) for size in gaps)
     assert between[8] > 2 * between[0] > 0
-    costs = {each: trial.prices.costs(each) for each in trial.contenders if trial.simulated_us(each)}
+    costs = {each: trial.prices.costs(each) for each in trial.contenders if trial.known_us(each)}
     size = gaps[len(gaps) // 2]
     first, *others = trial._likely(size, costs)
     monkeypatch.setattr(Ranking, "fell_short", lambda _, each, other: each == first and other > size)
@@ -220,7 +220,7 @@ def test_nothing_is_simulated_at_sizes_that_its_instances_do_not_divide() -> Non
     """Nine shares of four chunks each are cut in two or not by the power of two that a buffer is."""
     trial = trial_of(mesh(3, 3), "reduce-scatter", KB, GB)
     for contender in trial.contenders:
-        for size in trial.simulated_us(contender):
+        for size in trial.known_us(contender):
             assert trial.divides(trial.entry(contender), contender.instances, size)
 
 
@@ -228,7 +228,7 @@ def test_far_from_where_it_was_simulated_an_estimate_is_not_made_better() -> Non
     trial = trial_of(ring(4), "allgather", KB, GB)
     checked = 0
     for contender in trial.contenders:
-        known, expected = trial.simulated_us(contender), trial.entry(contender).times_us
+        known, expected = trial.known_us(contender), trial.entry(contender).times_us
         if not known or contender.instances > 1:
             continue
         for size, cost in trial.prices.costs(contender).items():
@@ -249,9 +249,9 @@ def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedul
     def cost(contender: Contender) -> float:
         excess = trial.entry(contender).schedules_us[8 * MB] / trial.best_us[8 * MB] - 1
         threadblocks = max(len(gpu.threadblocks) for gpu in trial.algo(contender).gpus)
-        return trial.simulated_us(contender)[8 * MB] * (1 + 0.05 * min(1.0, excess) + 0.02 * threadblocks / 64)
+        return trial.known_us(contender)[8 * MB] * (1 + 0.05 * min(1.0, excess) + 0.02 * threadblocks / 64)
 
-    simulated = [contender for contender in trial.contenders if trial.simulated_us(contender)]
+    simulated = [contender for contender in trial.contenders if trial.known_us(contender)]
     assert len(simulated) > 1
     assert cost(chosen) == pytest.approx(min(map(cost, simulated)))
 
@@ -276,7 +276,7 @@ def test_ll_is_tried_on_many_threadblocks() -> None:
     trial = trial_of(topology, "reduce-scatter", 256 * KB, 256 * KB)
     assert trial.segments(4)
     low = [contender for contender in trial.contenders if trial.entry(contender).protocol == "LL"]
-    times = {contender: trial.simulated_us(contender)[256 * KB] for contender in low if trial.simulated_us(contender)}
+    times = {contender: trial.known_us(contender)[256 * KB] for contender in low if trial.known_us(contender)}
     own = {contender: time_us for contender, time_us in times.items() if not trial.is_rival(contender)}
     assert own
     for contender, many_us in own.items():
@@ -311,14 +311,16 @@ def test_what_has_a_root_is_hardly_slower_than_rings_whose_number_divides_no_buf
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_when_time_is_up_what_was_simulated_first_is_the_answer(jobs: int) -> None:
-    """And that it was cut short is said once, however much was left."""
+def test_when_time_is_up_what_was_made_first_is_the_answer(jobs: int) -> None:
+    """By its estimate, which the report does not call simulated; and that it was cut short is said once, however much was left."""
     topology = full(8, GBps=50.0)
     result = synthesize(request(topology, "allgather", 16 * MB, objective="time", time_limit_s=0.0, jobs=jobs))
     assert result.cut_short
     assert len([note for note in result.notes if note.startswith("--time-limit ended the trial")]) == 1
-    assert len([row for row in result.tried if row.simulated_us]) == 1
-    assert len(result.files) == 1
+    assert not any(row.simulated_us for row in result.tried)
+    outcomes = [row.outcome for row in result.tried]
+    assert outcomes.count("the best of its sizes") == len(result.files) == 1
+    assert all("or there was no time for it" in outcome for outcome in outcomes if outcome != "the best of its sizes")
 
 
 def test_where_latency_counts_other_shapes_have_work_left_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +343,7 @@ def test_where_latency_counts_other_shapes_have_work_left_for_them(monkeypatch: 
 
 def test_what_more_threadblocks_help_gets_still_more() -> None:
     trial = trial_of(full(8, GBps=50.0), "reduce-scatter", 16 * MB, 16 * MB)
-    times = {contender: trial.simulated_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
+    times = {contender: trial.known_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
     best = min(times, key=lambda contender: times[contender])
     assert best.instances == 4
     assert times[best] < times[replace(best, instances=2)] < times[replace(best, instances=1)]
@@ -398,8 +400,14 @@ def test_what_is_too_much_to_simulate_is_estimated(monkeypatch: pytest.MonkeyPat
     (segment,) = trial.segments(4)
     chosen = trial.contenders[segment.candidate]
     assert not trial.is_simulated(chosen)
-    assert trial.simulated_us(chosen)[16 * MB] == trial.entry(chosen).times_us[16 * MB]
-    assert "too large to simulate" in synthesize(job).notes[0]
+    assert trial.known_us(chosen)[16 * MB] == trial.entry(chosen).times_us[16 * MB]
+    assert trial.simulated_us(chosen) == {}
+    result = synthesize(job)
+    assert "too large to simulate" in result.notes[0]
+    assert not any(row.simulated_us for row in result.tried)
+    others = [row.outcome for row in result.tried if row.outcome.startswith("nearest")]
+    assert others
+    assert all("nearest at 16MB by its estimate: " in outcome for outcome in others)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -628,7 +636,7 @@ def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too(monkeypa
     kinds = {
         (trial.entry(contender).candidate.boxed, trial.entry(contender).candidate.view is None)
         for contender in trial.contenders
-        if trial.simulated_us(contender)
+        if trial.known_us(contender)
     }
     assert kinds >= {(True, False), (False, True)}
 
@@ -647,7 +655,7 @@ def test_a_large_program_is_simulated_where_candidates_are_compared(monkeypatch:
 
 def test_sums_of_large_buffers_are_tried_on_more_threadblocks_at_once() -> None:
     trial = trial_of(full(4), "reduce-scatter", GB, GB)
-    shapes = {contender.instances for contender in trial.contenders if trial.simulated_us(contender)}
+    shapes = {contender.instances for contender in trial.contenders if trial.known_us(contender)}
     assert shapes == {2}
 
 
@@ -661,7 +669,7 @@ def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
     monkeypatch.setattr("synth.goal._FAR_IN_ROUNDS", far)
     monkeypatch.setattr("synth.trial.ranking._MUCH_BETTER", much)
     trial = trial_of(full(4), "reduce-scatter", GB, GB)
-    looked_at = [contender for contender in trial.contenders if trial.simulated_us(contender)]
+    looked_at = [contender for contender in trial.contenders if trial.known_us(contender)]
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
 
 
@@ -670,7 +678,7 @@ def test_of_medium_sums_over_boxes_what_comes_in_rounds_is_simulated_whatever_it
     paced = [contender for contender in trial.contenders if trial.entry(contender).candidate.in_rounds]
     estimates_us = [e.times_us.get(16 * MB, math.inf) for e in trial.scored]
     assert min(trial.entry(each).times_us[16 * MB] for each in paced) > min(estimates_us)
-    assert any(trial.simulated_us(contender) for contender in paced)
+    assert any(trial.known_us(contender) for contender in paced)
 
 
 def test_over_boxes_lists_for_one_medium_size_and_for_more_are_simulated_once_and_twice() -> None:
@@ -682,7 +690,7 @@ def test_over_boxes_lists_for_one_medium_size_and_for_more_are_simulated_once_an
         if (entry := trial.entry(contender)).candidate.boxed
         and not entry.candidate.in_rounds
         and entry.candidate.view == LARGE_VIEW
-        and trial.simulated_us(contender)
+        and trial.known_us(contender)
     }
     assert tried >= {(True, 1), (True, 2), (False, 1), (False, 2)}
 
@@ -709,7 +717,7 @@ def test_other_shapes_wait_for_other_candidates_where_nothing_is_nearly_near(mon
         monkeypatch.setattr("synth.goal._SHAPED", shaped)
         trial = Trial(plan, Ledger(), lambda _: None)
         trial.look_at(scored, more=True)
-        counts.append(sum(bool(trial.simulated_us(contender)) for contender in trial.contenders))
+        counts.append(sum(bool(trial.known_us(contender)) for contender in trial.contenders))
     assert counts[0] > counts[1] > 0
 
 
@@ -728,7 +736,7 @@ def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     assert paced[False] < paced[True] < 1.5 * paced[False]
     trial = Trial(search.plan, Ledger(), lambda _: None)
     trial.look_at(later)
-    looked_at = [trial.entry(each).candidate for each in trial.contenders if trial.simulated_us(each)]
+    looked_at = [trial.entry(each).candidate for each in trial.contenders if trial.known_us(each)]
     assert [each.boxed for each in looked_at if each.in_rounds] == [boxed]
 
 
@@ -881,7 +889,8 @@ def test_where_time_is_up_one_program_is_made_and_estimated(jobs: int, monkeypat
     monkeypatch.setattr(Trial, "left_to_try_s", lambda _: -1.0)
     trial.look_at([entry, replace(entry, candidate=replace(entry.candidate, count=2))])
     trial.close()
-    assert trial.simulated_us(Contender(1)) == entry.times_us
+    assert trial.known_us(Contender(1)) == entry.times_us
+    assert trial.simulated_us(Contender(1)) == {}
     assert trial.extent(Contender(1)).steps > 0
     assert not trial.is_simulated(Contender(1))
     assert trial.has_answers
@@ -1065,7 +1074,7 @@ def test_rounds_on_several_instances_that_stay_far_from_the_limit_are_simulated_
 ) -> None:
     monkeypatch.setattr(Trial, "is_near", lambda self, size: False)
     trial = trial_of(two_boxes(full(4), range(4)), "allreduce", GB, GB)
-    paced = [each for each in trial.contenders if trial.entry(each).candidate.in_rounds and trial.simulated_us(each)]
+    paced = [each for each in trial.contenders if trial.entry(each).candidate.in_rounds and trial.known_us(each)]
     wide = {each.position for each in paced if each.instances > 1}
     assert wide
     assert wide <= {each.position for each in paced if each.instances == 1}
@@ -1083,7 +1092,7 @@ def test_what_no_runtime_holds_on_more_threadblocks_is_tried_on_fewer(monkeypatc
     monkeypatch.setattr(Solution, "program", refuses)
     topology = star(4)
     trial = trial_of(topology, "reduce-scatter", GB, GB)
-    tried = [contender for contender in trial.contenders if trial.simulated_us(contender)]
+    tried = [contender for contender in trial.contenders if trial.known_us(contender)]
     assert tried
     assert all(contender.instances == 1 for contender in tried)
     assert any(trial.entry(contender).candidate.in_rounds for contender in tried)
@@ -1252,7 +1261,7 @@ def test_where_ways_meet_what_is_not_close_is_tried_on_other_threadblocks(
 def test_a_search_ends_with_rings_that_may_overtake_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes.Shapes, "overtaking", lambda self, size: [Contender(ring_of(self.evidence), 0, 2)])
     trial = trial_of(ring(4), "allgather", GB, GB)
-    assert GB in trial.simulated_us(Contender(ring_of(trial), 0, 2))
+    assert GB in trial.known_us(Contender(ring_of(trial), 0, 2))
 
 
 @pytest.mark.parametrize(("promised", "more"), [(1.09, [1, 2, 4]), (1.11, [])])
