@@ -280,6 +280,21 @@ def test_over_boxes_what_is_made_for_one_size_and_for_more_are_two_candidates() 
     assert len(cuts) == len(set(cuts))
 
 
+@pytest.mark.parametrize("objective", ["time", "schedule"])
+@pytest.mark.parametrize("size", [KB, MB, GB])
+@pytest.mark.parametrize(
+    ("name", "chunks"), [("allgather", 3), ("allgather", 16), ("allreduce", 2), ("allreduce", 100)]
+)
+def test_over_boxes_there_is_something_in_whatever_cut_is_asked_for(
+    name: str, chunks: int, size: int, objective: str
+) -> None:
+    boxes = two_boxes(full(4, 50.0), range(4))
+    job = request(boxes, name, size, objective=objective, strategy="hierarchy", chunks=chunks)
+    planned = [each for wave in Plan(job, find_paths(boxes)).waves for each in wave]
+    assert planned
+    assert all(each.boxed and each.count == chunks for each in planned)
+
+
 def test_candidates_of_all_sizes_come_in_turn_and_known_algorithms_first() -> None:
     """Wherever a clock ends the search, small and large buffers have had about the same of it."""
     job = request(ring(4), "allreduce", KB, 1 << 30)
