@@ -28,7 +28,7 @@ from synth.workers import available_cores, in_parallel
 
 __all__ = ["available_cores", "synthesize"]
 
-#: Where time is up and what was made serves not all sizes, or no runtime holds it, so many more candidates are made for certain.
+#: Where what was made serves not all sizes, or no runtime holds it, so many more candidates are made for certain.
 _LAST_RESORTS = 4
 
 

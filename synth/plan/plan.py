@@ -138,6 +138,10 @@ class Plan:
         """What no algorithm can beat on the machine."""
         return self._asked.bound
 
+    def counts(self, low_bytes: int) -> tuple[int, ...]:
+        """Admissible chunk counts for buffers from `low_bytes` up, ascending."""
+        return self._asked.counts(low_bytes)
+
     def collective(self, count: int) -> Collective:
         """The request's collective cut by `count` (per rank where ranks have shares)."""
         return self._asked.collective(count)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from synth.baselines import BASELINES
 from synth.candidates import Candidate
 from synth.candidates.candidate import JOINT
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES
@@ -131,8 +132,19 @@ class Search:
 
     @property
     def coarsest_left(self) -> Candidate | None:
-        """Of the candidates that there was no time for, what has the fewest chunks, which is the likeliest for a runtime to hold."""
-        return min(self._late, key=lambda each: each.count, default=None)
+        """What a runtime is the likeliest to hold where it holds nothing so far: of the candidates that there was no time for, what
+        has the fewest chunks; then the coarsest that was made, in a list half as fine or less. None where there is no such.
+        """
+        if self._late:
+            return min(self._late, key=lambda each: each.count)
+        made = [
+            each for entry in self.scored if not ((each := entry.candidate).exchanged or each.strategy in BASELINES)
+        ]
+        if not made or self.plan.asked_count is not None:
+            return None
+        coarsest = min(made, key=lambda each: each.count)
+        counts = [count for count in self.plan.counts(self.request.min_bytes) if 2 * count <= coarsest.count]
+        return replace(coarsest, count=counts[-1], in_rounds=False, pieces=None) if counts else None
 
     def also(self, left: Sequence[Candidate]) -> list[Scored]:
         """What was found so far, and what some of the candidates that were left out come to."""

@@ -25,7 +25,7 @@ from synth.search import Ledger, Search
 from synth.topology import Topology
 from synth.trial import Trial
 from synth.verify import VerifyError, verify_algo
-from tests.graphs import from_pairs, line, ring, two_boxes
+from tests.graphs import both_ways, from_pairs, gpus, line, ring, two_boxes
 from tests.jobs import request
 
 KB, MB = 1 << 10, 1 << 20
@@ -273,3 +273,14 @@ def test_where_what_there_was_time_for_serves_not_all_sizes_what_is_coarsest_is_
     assert result.cut_short
     assert [row.bytes for row in result.sizes] == list(range_sizes(job.min_bytes, job.max_bytes))
     assert min(file.chunks_per_rank for file in result.files) < max(row.chunks for row in result.tried)
+
+
+def test_where_a_runtime_holds_no_cut_that_was_tried_coarser_ones_are() -> None:
+    """Of a slow link between two halves of a tree the greedy makes 127 parts at least, and 508 steps of a threadblock."""
+    pairs = [((rank - 1) // 2, rank) for rank in range(1, 6)]
+    links = [link for a, b in pairs for link in both_ways(f"gpu{a}", f"gpu{b}", 1.0 if b == 2 else 1000.0, 0.0)]
+    tree = Topology("tree", tuple(gpus(6)), tuple(links))
+    (file,) = synthesize(request(tree, "allgather", MB, strategy="greedy")).files
+    assert (file.strategy, file.chunks_per_rank) == ("greedy", 43)
+    with pytest.raises(NoAnswerError, match="try fewer --chunks"):
+        synthesize(request(tree, "allgather", MB, strategy="greedy", chunks=127))
