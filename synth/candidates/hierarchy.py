@@ -79,7 +79,7 @@ def hierarchy_candidates(
         pieces = boxed_pieces(instance, counts, coarsest)
     shares = 1 if name in SHARED else ranks
     enough = [count for count in counts if count >= shares] or list(counts[-1:])
-    # Of a range that begins with finer cuts, or where one is asked for, the coarsest.
+    # Where a finer cut is asked for there are no few.
     few = [count for count in enough if count <= _FINEST_BOXED * shares] or enough[:1]
     whole = [count for count in few if count % shares == 0] or few
     whole_cuts = {count: with_count(instance.collective, count) for count in whole}
