@@ -119,6 +119,15 @@ class Instance:
         paths = tuple(reverse_path(path) for path in self.paths)
         return replace(self, topology=self.topology.reversed(), paths=paths, backwards=not self.backwards)
 
+    @property
+    def as_copies(self) -> Instance:
+        """What is solved for the demands in broadcast form: sums that are no allreduce are copies on the reversed machine, played
+        backwards.
+        """
+        collective = self.collective
+        backwards = collective.combining and collective.name is not CollectiveName.ALLREDUCE
+        return self.reversed() if backwards else self
+
     def with_chunk_bytes(self, chunk_bytes: float) -> Instance:
         """The same problem at another size."""
         return replace(self, chunk_bytes=chunk_bytes)

@@ -86,8 +86,8 @@ def apply_sketch(
     """The paths that the sketch allows, in the order given, with `index` the new position.
 
     Raises InputError where the sketch is for another machine (number of ranks or nodes, a device that is not there, a
-    pair that no path joins) and where over what it leaves some sender of the collective
-    does not reach some receiver (without a collective: some rank some other).
+    pair that no path joins) and where over what it leaves some sender of the collective does not reach some receiver
+    (without a collective: some rank some other).
     """
     _check_machine(topology, sketch)
     joined = {(topology.gpus[path.src].id, topology.gpus[path.dst].id) for path in paths}

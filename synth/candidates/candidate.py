@@ -85,6 +85,11 @@ class Candidate:
         return self.strategy == RINGS and self.in_rounds
 
     @property
+    def has_cut_of_its_own(self) -> bool:
+        """Whether what it is says into how many chunks it is cut: exchanges keep their parts, and what goes in loops its chunks."""
+        return self.exchanged or self.looped
+
+    @property
     def chained(self) -> bool:
         """Whether equal boxes pass on what one rank sends, or what it gets: tiles need not wait for whole chunks on the way."""
         return self.strategy in CHAINS

@@ -203,6 +203,4 @@ class AtSize:
         return [counts[0], *fitting[-1:]]
 
     def _milp_fits(self, instance: Instance, binaries: int) -> bool:
-        collective = instance.collective
-        backwards = collective.combining and collective.name is not CollectiveName.ALLREDUCE
-        return MilpRouting().estimate_size(instance.reversed() if backwards else instance) <= binaries
+        return MilpRouting().estimate_size(instance.as_copies) <= binaries

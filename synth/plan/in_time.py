@@ -23,11 +23,10 @@ _BOXES_SHARING = 8
 
 def in_time(traits: Traits, candidate: Candidate) -> Candidate:
     """The candidate, cut no finer than there is time for: a coarse answer in time is better than a fine one late. Over equal
-    boxes every rank keeps its share, without which they would wait for each other, exchanges keep their parts, and what goes in
-    loops, whose messages are few, its chunks.
+    boxes every rank keeps its share, without which they would wait for each other, and what has a cut of its own keeps that.
     """
     request = traits.request
-    if candidate.exchanged or candidate.looped or traits.asked.asked_count is not None:
+    if candidate.has_cut_of_its_own or traits.asked.asked_count is not None:
         return candidate
     most = _transfers_in_time(traits)
     if candidate.boxed and traits.boxes is not None:

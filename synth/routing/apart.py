@@ -44,10 +44,8 @@ class PathsApart:
         kept in every box: a path's images go with it.
         """
         forwards = _turned(instance, rotation)
-        if instance.collective.name is CollectiveName.ALLREDUCE:
-            solved = [forwards, forwards.reversed()]
-        else:
-            solved = [forwards.reversed() if instance.collective.combining else forwards]
+        twice = instance.collective.name is CollectiveName.ALLREDUCE
+        solved = [forwards, forwards.reversed()] if twice else [forwards.as_copies]
         return _Search(forwards, [Master(each, commodities_of(each)) for each in solved], self).found()
 
     def with_free_roots(

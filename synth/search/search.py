@@ -137,9 +137,8 @@ class Search:
         """
         if self._late:
             return min(self._late, key=lambda each: each.count)
-        made = [
-            each for entry in self.scored if not ((each := entry.candidate).exchanged or each.strategy in BASELINES)
-        ]
+        made = [entry.candidate for entry in self.scored]
+        made = [each for each in made if not each.has_cut_of_its_own and each.strategy not in BASELINES]
         if not made or self.plan.asked_count is not None:
             return None
         coarsest = min(made, key=lambda each: each.count)

@@ -17,7 +17,6 @@ from synth.verify.verify import verify_algo
 _SPELLINGS = {name.replace("-", ""): name for name in CollectiveName}
 #: `synth-gather-...` is what synth writes, `Gather(n=4,root=0)-...` what msccl-tools does.
 _NAMED = re.compile(r"(?:synth-)?([A-Za-z]+(?:[-_ ]scatter)?)(?![A-Za-z])", re.IGNORECASE)
-#: Data flows from the root to all, or from all to it.
 
 
 def infer_collective(algo: Algo, root: int | None = None) -> Collective:
