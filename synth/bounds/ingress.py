@@ -31,16 +31,17 @@ _SCALE = 1 << 28
 def ingress_bound(topology: Topology, collective: Collective, paths: Sequence[Path]) -> Bound:
     """The best of the ingress and egress bounds of every GPU and every node, with the set that gives it named."""
     best, what = 0.0, "nothing has to move"
+    cuts = _Cuts(topology, paths)
     for name, ranks in _sets(topology, paths):
         inside, outside = _share_that_must_move(collective, ranks)
-        for direction, share, reverse in (("into", inside, False), ("out of", outside, True)):
+        for direction, share, cut in (("into", inside, cuts.into), ("out of", outside, cuts.out_of)):
             if share > best * 1e-12 and share > 0:
-                us_per_byte = share / _bytes_per_us(topology, paths, ranks, reverse=reverse)
+                us_per_byte = share / cut(ranks)
                 if us_per_byte > best * (1 + 1e-9):
                     best, what = us_per_byte, f"ingress bound: what must get {direction} {name}"
     if collective.name is CollectiveName.ALLREDUCE and collective.num_ranks > 1 and collective.group is None:
         for name, sets in partings(topology, paths):
-            rate = sum(_bytes_per_us(topology, paths, ranks, reverse=False) for ranks in sets)
+            rate = sum(map(cuts.into, sets))
             us_per_byte = 2 * (len(sets) - 1) / rate
             if us_per_byte > best * (1 + 1e-9):
                 best = us_per_byte
@@ -93,27 +94,48 @@ def _share_that_must_move(collective: Collective, ranks: frozenset[int]) -> tupl
     return entering / collective.chunks, leaving / collective.chunks
 
 
-def _bytes_per_us(topology: Topology, paths: Sequence[Path], ranks: frozenset[int], *, reverse: bool) -> float:
-    """The minimum cut between a set of ranks and all others, towards the set (away from it if `reverse`)."""
-    place = {device.id: index for index, device in enumerate(topology.devices)}
-    outside, inside = len(place), len(place) + 1
-    used = sorted({link for path in paths for link in path.links})
-    capacity: dict[tuple[int, int], float] = {}
-    for index in used:
-        link = topology.links[index]
-        ends = (place[link.dst], place[link.src]) if reverse else (place[link.src], place[link.dst])
-        capacity[ends] = capacity.get(ends, 0.0) + link.GBps * 1e3
-    total = sum(capacity.values())
-    for rank, gpu in enumerate(topology.gpus):
-        ends = (place[gpu.id], inside) if rank in ranks else (outside, place[gpu.id])
-        capacity[ends] = total
-    rows, columns = zip(*capacity, strict=True)
-    # Rounded up, so that the cut is never too small and the bound never too high; the terminals never bind.
-    unit = total / _SCALE
-    whole = np.minimum(np.ceil(np.array(list(capacity.values())) / unit), _SCALE).astype(np.int32)
-    size = len(place) + 2
-    flow = maximum_flow(csr_array((whole, (rows, columns)), shape=(size, size)), outside, inside)
-    return float(flow.flow_value) * unit
+class _Cuts:
+    """The minimum cuts between a set of ranks and all others, in bytes a us, on the links that paths use. The network is the same
+    for every set, but for which terminal a GPU is joined to.
+    """
+
+    def __init__(self, topology: Topology, paths: Sequence[Path]) -> None:
+        place = {device.id: index for index, device in enumerate(topology.devices)}
+        self._outside, self._inside = len(place), len(place) + 1
+        capacity: dict[tuple[int, int], float] = {}
+        for index in sorted({link for path in paths for link in path.links}):
+            link = topology.links[index]
+            ends = place[link.src], place[link.dst]
+            capacity[ends] = capacity.get(ends, 0.0) + link.GBps * 1e3
+        self._ends = np.array(list(capacity), dtype=np.int32).reshape(-1, 2)
+        self._gpus = np.array([place[gpu.id] for gpu in topology.gpus], dtype=np.int32)
+        # Rounded up, so that the cut is never too small and the bound never too high; the terminals never bind.
+        self._unit = sum(capacity.values()) / _SCALE
+        whole = np.ceil(np.array(list(capacity.values())) / self._unit)
+        self._whole = np.concatenate([np.minimum(whole, _SCALE), np.full(topology.num_ranks, _SCALE)]).astype(np.int32)
+        self._known: dict[tuple[frozenset[int], bool], float] = {}
+
+    def into(self, ranks: frozenset[int]) -> float:
+        """What the others can send into the set."""
+        return self._found(ranks, reverse=False)
+
+    def out_of(self, ranks: frozenset[int]) -> float:
+        """What the set can send to the others."""
+        return self._found(ranks, reverse=True)
+
+    def _found(self, ranks: frozenset[int], *, reverse: bool) -> float:
+        if (ranks, reverse) not in self._known:
+            self._known[ranks, reverse] = self._flow(ranks, reverse=reverse)
+        return self._known[ranks, reverse]
+
+    def _flow(self, ranks: frozenset[int], *, reverse: bool) -> float:
+        ends = self._ends[:, ::-1] if reverse else self._ends
+        is_inside = np.isin(np.arange(len(self._gpus)), list(ranks))
+        rows = np.concatenate([ends[:, 0], np.where(is_inside, self._gpus, self._outside)])
+        columns = np.concatenate([ends[:, 1], np.where(is_inside, self._inside, self._gpus)])
+        size = self._inside + 1
+        graph = csr_array((self._whole, (rows, columns)), shape=(size, size))
+        return float(maximum_flow(graph, self._outside, self._inside).flow_value) * self._unit
 
 
 def _latency_us(collective: Collective, paths: Sequence[Path]) -> float:
