@@ -134,7 +134,7 @@ def test_a_small_allgather_takes_no_more_hops_than_the_diameter(name: str) -> No
 @pytest.mark.parametrize(
     ("name", "collective", "least"),
     [
-        ("mi50x8", "allgather", 0.96),
+        pytest.param("mi50x8", "allgather", 0.96, marks=pytest.mark.slow),
         pytest.param("mi50x8", "reduce-scatter", 0.96, marks=pytest.mark.slow),
         pytest.param("mi50x8", "allreduce", 0.94, marks=pytest.mark.slow),
         pytest.param("mi100x8", "allgather", 0.95, marks=pytest.mark.slow),
@@ -206,6 +206,7 @@ def test_a_small_buffer_on_a_mesh_of_many_ranks_is_near_the_limit(collective: st
     assert row.schedule_us * share <= row.bound_us
 
 
+@pytest.mark.slow
 def test_rounds_end_the_search_where_a_list_would_not_be_taken_for_them() -> None:
     """Unless the best schedule was asked for: on a mesh no allreduce is near to the limit, and lists are slower."""
     tried = {}
@@ -280,7 +281,10 @@ def test_an_interpreter_keeps_up_with_large_schedules_on_peers_machines(name: st
     assert row.time_us * 0.95 <= row.bound_us
 
 
-@pytest.mark.parametrize(("nodes", "size", "schedule", "time"), [(1, 64 << 20, 0.995, 0.90), (2, GB, 0.99, 0.995)])
+@pytest.mark.parametrize(
+    ("nodes", "size", "schedule", "time"),
+    [(1, 64 << 20, 0.995, 0.90), pytest.param(2, GB, 0.99, 0.995, marks=pytest.mark.slow)],
+)
 def test_chunks_with_one_destination_are_justified_for_an_interpreter_too(
     nodes: int, size: int, schedule: float, time: float
 ) -> None:
@@ -295,7 +299,7 @@ def test_chunks_with_one_destination_are_justified_for_an_interpreter_too(
     ("name", "nodes", "collective", "size", "schedule", "time"),
     [
         ("pcie8-1nic", 1, "allreduce", GB, 0.99, 0.98),
-        ("pcie8-1nic", 1, "reduce-scatter", GB, 0.99, 0.985),
+        pytest.param("pcie8-1nic", 1, "reduce-scatter", GB, 0.99, 0.985, marks=pytest.mark.slow),
         pytest.param("pcie8-1nic", 1, "allreduce", 64 << 20, 0.98, 0.97, marks=pytest.mark.slow),
         pytest.param("a100-pcie6", 2, "allreduce", GB, 0.99, 0.97, marks=pytest.mark.slow),
         pytest.param("mi250", 2, "allreduce", GB, 0.935, 0.92, marks=pytest.mark.slow),
@@ -310,6 +314,7 @@ def test_where_ways_meet_the_exact_schedule_says_what_goes_first(
     assert row.time_us * time <= row.bound_us
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_who_read_a_slot_of_scratch_last() -> None:
     """With slots that are used again at once the relays of a mesh hold each other up, and it takes 141 us."""
     row = answered(load_topology("mesh-4x4"), "reduce-scatter", 4 << 20, objective="time")
@@ -320,8 +325,8 @@ def test_nobody_waits_for_who_read_a_slot_of_scratch_last() -> None:
     ("name", "collective", "share"),
     [
         ("torus-3x3", "allgather", 0.98),
-        ("torus-3x3", "reduce-scatter", 0.98),
-        ("dgx1", "allreduce", 0.72),
+        pytest.param("torus-3x3", "reduce-scatter", 0.98, marks=pytest.mark.slow),
+        pytest.param("dgx1", "allreduce", 0.72, marks=pytest.mark.slow),
         pytest.param("mesh-4x4", "allreduce", 0.62, marks=pytest.mark.slow),
     ],
 )

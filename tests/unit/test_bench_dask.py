@@ -95,6 +95,7 @@ def test_workers_with_other_code_are_refused(
         raise AssertionError("they would measure something else")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away_is_one_clear_line_and_the_run_is_taken_up(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     with Store(str(tmp_path / "h.sqlite"), write=True) as store:

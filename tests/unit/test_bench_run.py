@@ -82,6 +82,7 @@ def test_a_synthesis_says_what_its_stages_cost(tiny: Outcome) -> None:
         assert all(1 << 20 < peak <= cost.peak_bytes for peak in seen)
 
 
+@pytest.mark.slow
 def test_other_processes_measure_the_same(tiny: Outcome) -> None:
     with local_executor(2) as (executor, count):
         assert count() == 2
@@ -297,6 +298,7 @@ def test_no_synthesis_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
         assert len(records) == finished.cases
 
 
+@pytest.mark.slow
 def test_a_second_job_on_the_same_suite_waits_for_the_first(tmp_path: Path) -> None:
     """Both finish with all records, each its own run; the second says that it waits."""
     path = str(tmp_path / "h.sqlite")

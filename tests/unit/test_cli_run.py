@@ -243,6 +243,7 @@ def test_virtual_ranks_unless_there_are_gpus_for_all(
 
 
 @needs_host
+@pytest.mark.slow
 def test_calibrate_writes_what_simulate_takes(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And what the remarks expect is what it says."""
     code, out, err = run(
@@ -263,6 +264,7 @@ def test_calibrate_writes_what_simulate_takes(files: Path, capfd: pytest.Capture
 
 
 @needs_host
+@pytest.mark.slow
 def test_under_torchrun_each_process_is_a_rank_of_the_interpreter(files: Path) -> None:
     done = _torchrun(2, "ring.xml", "--backend", "host", "--size", "1KB", "--iters", "1", "--warmup", "0", "--json")
     assert done.returncode == 0, done.stderr
@@ -280,6 +282,7 @@ def test_under_torchrun_rank_0_prints(files: Path) -> None:
     assert (row["out_of_place"]["wrong"], row["in_place"]["wrong"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_under_torchrun_a_wrong_number_of_processes_is_told_once(files: Path) -> None:
     done = _torchrun(3, "ring.xml", "--size", "1KB")
     assert done.returncode != 0

@@ -58,6 +58,7 @@ def test_files_cover_the_range_without_gap_or_overlap(name: str, runtime: str) -
         assert (file.algo.min_bytes, file.algo.max_bytes) == (file.min_bytes, file.max_bytes + beyond)
 
 
+@pytest.mark.slow
 def test_with_more_files_no_size_is_worse_off() -> None:
     """Over a range as small as this all is compared at every size, so that files for fewer of them are no slower in all."""
     few, many = (
@@ -208,6 +209,7 @@ def test_more_threadblocks_needed_than_allowed_is_no_answer() -> None:
         synthesize(request(ring(4), "alltoall", MB, max_threadblocks=1, strategy="greedy", chunks=1))
 
 
+@pytest.mark.slow
 def test_what_candidates_were_compared_by_is_said_where_nobody_said_it() -> None:
     """A graph does not say which GPUs its ranks are; the catalogue does."""
 
@@ -275,6 +277,7 @@ def test_where_what_there_was_time_for_serves_not_all_sizes_what_is_coarsest_is_
     assert min(file.chunks_per_rank for file in result.files) < max(row.chunks for row in result.tried)
 
 
+@pytest.mark.slow
 def test_where_a_runtime_holds_no_cut_that_was_tried_coarser_ones_are() -> None:
     """Of a slow link between two halves of a tree the greedy makes 127 parts at least, and 508 steps of a threadblock."""
     pairs = [((rank - 1) // 2, rank) for rank in range(1, 6)]

@@ -166,6 +166,7 @@ def test_a_hurried_search_goes_on_while_there_is_time(monkeypatch: pytest.Monkey
     assert "cut coarser" in note
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_another_wave_when_time_is_up_gets_one_more_candidate() -> None:
     job = request(mesh(2, 4), "allreduce", GB, objective="time", time_limit_s=0.0, jobs=1)
     search = Search(Plan(job, find_paths(job.topology)), Ledger(), lambda _: None)
@@ -391,7 +392,9 @@ def test_over_boxes_what_keeps_apart_comes_first_beside_others_if_some_of_it_mee
     assert any(each.apart for each in second) != alone
 
 
-@pytest.mark.parametrize(("machine", "boxes"), [("mi100x8", 1), ("a100-pcie6", 1), ("pcie8-1nic", 2)])
+@pytest.mark.parametrize(
+    ("machine", "boxes"), [("mi100x8", 1), ("a100-pcie6", 1), pytest.param("pcie8-1nic", 2, marks=pytest.mark.slow)]
+)
 def test_free_roots_go_over_paths_that_keep_apart_first_and_in_rounds(machine: str, boxes: int) -> None:
     """Where nothing waits for a link long lists gain nothing. Not in small buffers, whose lists are best."""
     topology = replicate(load_topology(machine), boxes)
@@ -454,6 +457,7 @@ def test_later_waves_keep_the_places_of_earlier_ones(size: int) -> None:
         assert len(two) > len(one)
 
 
+@pytest.mark.slow
 def test_what_comes_in_pieces_is_begun_ahead_if_a_core_is_left() -> None:
     """So is one candidate after one other, and of small buffers whatever comes later; but not what else there is of large ones."""
 
@@ -610,6 +614,7 @@ def test_a_range_that_is_compared_by_schedule_has_one_wave() -> None:
     assert len(plan.waves) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["broadcast", "reduce"])
 def test_small_tiles_go_first_through_many_boxes_where_a_runtime_takes_them(name: str) -> None:
     def tiled(machine: str, **fields: str) -> list[bool]:
@@ -636,6 +641,7 @@ def test_rings_are_not_looked_for_where_they_would_not_be_tried(monkeypatch: pyt
     assert looked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["pcie8-1nic", "azure-nc96v4"])
 def test_where_more_than_nics_limits_all_ranks_are_solved_at_once(machine: str) -> None:
     """Ways inside meet in PCIe switches, or go over NVLink or PCIe."""
@@ -855,6 +861,7 @@ def test_more_messages_than_steps_are_no_answer_in_rounds() -> None:
     assert search.solve(Candidate("trees", 256, GB, LARGE_VIEW, in_rounds=True)) is None
 
 
+@pytest.mark.slow
 def test_ll_is_estimated_on_as_many_threadblocks_as_a_gpu_has_room_for() -> None:
     topology = full(4, GBps=100.0)
     for most, copies in ((64, 8), (20, 4), (6, 2), (5, 1)):

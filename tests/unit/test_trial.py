@@ -93,7 +93,10 @@ def test_every_size_can_be_served_and_costs_what_was_simulated() -> None:
             assert trial.known_us(chosen)[size] == Simulator(trial.algo(chosen), full(4)).time_us(size)
 
 
-@pytest.mark.parametrize(("topology", "collective"), [(ring(4), "allgather"), (ring(6), "reduce-scatter")])
+@pytest.mark.parametrize(
+    ("topology", "collective"),
+    [pytest.param(ring(4), "allgather", marks=pytest.mark.slow), (ring(6), "reduce-scatter")],
+)
 def test_no_file_is_worse_over_its_sizes_than_something_simulated_at_all_of_them(
     topology: Topology, collective: str
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_ring_for_smaller_buffers_alone_parts_no_threadblocks() -> None:
         assert trial.sizes[segment.last] in trial.estimates(trial.contenders[segment.candidate])
 
 
+@pytest.mark.slow
 def test_what_rings_would_take_is_known_where_no_file_of_them_serves() -> None:
     """Beyond the last size of a file of rings they fill their links, so that every byte more takes as long as the last."""
     trial = rings_of_a_dgx1(4 * MB, 64 * MB)
@@ -170,6 +174,7 @@ def test_of_what_schedules_of_rings_take_more_little_counts() -> None:
     assert {("ring", True, False), ("tree", False, True), ("trees", True, False)} <= seen
 
 
+@pytest.mark.slow
 def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long range every other size is looked at; between them, where LL is overtaken, estimates do not say by what. What fell
     short on either side is left out.
@@ -195,6 +200,7 @@ def test_what_is_near_the_best_beside_a_size_is_simulated_there(monkeypatch: pyt
     assert trial._likely(size, costs) == others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "filled"), [(999_936, False), (1_000_000, True)])
 def test_a_megabyte_of_either_kind_is_tried_in_other_shapes(size: int, filled: bool) -> None:
     """Whatever a program's threadblocks: of many ranks these are not few, so that it is the size that decides."""
@@ -204,6 +210,7 @@ def test_a_megabyte_of_either_kind_is_tried_in_other_shapes(size: int, filled: b
     assert trial.shapes.matter(leader, size) is filled
 
 
+@pytest.mark.slow
 def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_overtake_it() -> None:
     trial = trial_of_some(mesh(3, 3, 50.0), "allreduce", 64 * KB, 64 * MB, lambda each: each.strategy == "greedy")
     assert {64 * KB, MB, 64 * MB} <= set(trial.plan.looked_at)
@@ -216,6 +223,7 @@ def test_what_is_best_under_ll_is_simulated_under_other_protocols_where_these_ov
     assert {(each.channels, each.instances) for each in tried if each in timed} == {(0, 1), (4, 1), (0, 2)}
 
 
+@pytest.mark.slow
 def test_nothing_is_simulated_at_sizes_that_its_instances_do_not_divide() -> None:
     """Nine shares of four chunks each are cut in two or not by the power of two that a buffer is."""
     trial = trial_of(mesh(3, 3), "reduce-scatter", KB, GB)
@@ -224,6 +232,7 @@ def test_nothing_is_simulated_at_sizes_that_its_instances_do_not_divide() -> Non
             assert trial.divides(trial.entry(contender), contender.instances, size)
 
 
+@pytest.mark.slow
 def test_far_from_where_it_was_simulated_an_estimate_is_not_made_better() -> None:
     trial = trial_of(ring(4), "allgather", KB, GB)
     checked = 0
@@ -256,6 +265,7 @@ def test_what_is_chosen_is_the_fastest_of_what_was_simulated_but_for_its_schedul
     assert cost(chosen) == pytest.approx(min(map(cost, simulated)))
 
 
+@pytest.mark.slow
 def test_for_one_size_the_best_of_ll_is_tried_on_half_as_many_threadblocks() -> None:
     trial = trial_of_some(mesh(4, 4), "alltoall", 64 * KB, 64 * KB, lambda each: each.strategy == "flow")
     timed = trial.timed(64 * KB)
@@ -294,14 +304,17 @@ def test_rings_of_long_messages_are_tried_on_many_threadblocks(collective: str) 
     assert row.time_us <= best_us * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("topology", "size"), [(ring(8), 256 * KB), (ring(8), 2 * MB), (mesh(4, 4), 512 * KB)])
+@pytest.mark.parametrize(
+    ("topology", "size"),
+    [(ring(8), 256 * KB), (ring(8), 2 * MB), pytest.param(mesh(4, 4), 512 * KB, marks=pytest.mark.slow)],
+)
 def test_asked_for_one_size_nothing_is_slower_than_a_ring_in_any_shape(topology: Topology, size: int) -> None:
     """Where a ring is what fits, it is neither the most threadblocks nor the fewest that are the best for it."""
     (row,) = synthesize(request(topology, "allgather", size, objective="time")).sizes
     assert row.time_us <= Rivals(topology, CollectiveName.ALLGATHER).times_us("ring", [size])[size] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("size", [MB, 64 * MB])
+@pytest.mark.parametrize("size", [MB, pytest.param(64 * MB, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_what_has_a_root_is_hardly_slower_than_rings_whose_number_divides_no_buffer(collective: str, size: int) -> None:
     """Six rings, as on four A100: a sixth more or less of 64 pieces is 3 % more than even."""
@@ -341,6 +354,7 @@ def test_where_latency_counts_other_shapes_have_work_left_for_them(monkeypatch: 
     assert works[0] == works[1]
 
 
+@pytest.mark.slow
 def test_what_more_threadblocks_help_gets_still_more() -> None:
     trial = trial_of(full(8, GBps=50.0), "reduce-scatter", 16 * MB, 16 * MB)
     times = {contender: trial.known_us(contender).get(16 * MB, math.inf) for contender in trial.contenders}
@@ -479,6 +493,7 @@ def test_what_fills_connections_goes_around_rings_in_loops_unless_the_first_wave
         assert not looped(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "busy", "few", "tried"),
     [(1.01, 0.0, 8, False), (0.0, 1.005, 7, False), (0.0, 0.0, 7, True), (0.0, 1.005, 8, True)],
@@ -570,7 +585,7 @@ def unequal_full(count: int) -> Topology:
         (unequal_full(4), 1.003, 3, 2),
         (unequal_full(4), 1.0, 3, 3),
         (unequal_full(4), 1.01, 4, 2),
-        (dgx1(), 1.0, 7, 4),
+        pytest.param(dgx1(), 1.0, 7, 4, marks=pytest.mark.slow),
     ],
 )
 def test_where_large_schedules_decide_what_is_near_by_both_ends_the_search(
@@ -595,6 +610,7 @@ def test_where_schedules_decide_what_is_at_the_limit_at_once_ends_the_search() -
     assert not any(later)
 
 
+@pytest.mark.slow
 def test_where_schedules_decide_what_no_runtime_holds_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     job = request(two_boxes(full(4), range(1)), "allgather", GB, objective="schedule")
     beyond = Candidate("hierarchy-ring", 512, GB)
@@ -630,6 +646,7 @@ def test_a_range_of_files_is_compared_by_time_whoever_made_the_gpus() -> None:
     assert max(ratios) <= 1.06
 
 
+@pytest.mark.slow
 def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Traits, "is_packed_over_boxes", False)
     trial = trial_of(two_boxes(full(4), range(4)), "allgather", GB, GB)
@@ -641,6 +658,7 @@ def test_over_boxes_large_copies_made_for_links_alone_are_simulated_too(monkeypa
     assert kinds >= {(True, False), (False, True)}
 
 
+@pytest.mark.slow
 def test_a_large_program_is_simulated_where_candidates_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("synth.trial.evidence._EVERY_SIZE_WORK", 0)
     job = request(ring(4), "allgather", KB, 64 * MB, objective="time")
@@ -673,6 +691,7 @@ def test_rounds_that_say_they_are_far_from_the_limit_are_not_simulated(
     assert {trial.entry(contender).candidate.in_rounds for contender in looked_at} == simulated
 
 
+@pytest.mark.slow
 def test_of_medium_sums_over_boxes_what_comes_in_rounds_is_simulated_whatever_it_says() -> None:
     trial = trial_of(two_boxes(full(4, 50.0), range(4)), "allreduce", 16 * MB, 16 * MB)
     paced = [contender for contender in trial.contenders if trial.entry(contender).candidate.in_rounds]
@@ -681,6 +700,7 @@ def test_of_medium_sums_over_boxes_what_comes_in_rounds_is_simulated_whatever_it
     assert any(trial.known_us(contender) for contender in paced)
 
 
+@pytest.mark.slow
 def test_over_boxes_lists_for_one_medium_size_and_for_more_are_simulated_once_and_twice() -> None:
     size = 32 * MB
     trial = trial_of(two_boxes(full(4, 50.0), range(4)), "allgather", size, size)
@@ -721,6 +741,7 @@ def test_other_shapes_wait_for_other_candidates_where_nothing_is_nearly_near(mon
     assert counts[0] > counts[1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("as_few", "boxed"), [(1.5, True), (1.0, False)])
 def test_of_rounds_that_take_as_long_those_alike_in_all_boxes_are_simulated(
     as_few: float, boxed: bool, monkeypatch: pytest.MonkeyPatch
@@ -1069,6 +1090,7 @@ def test_sums_of_few_pieces_over_boxes_and_medium_ones_of_all_ranks_have_few_ste
     assert trial._has_few_steps(Contender(0)) == few
 
 
+@pytest.mark.slow
 def test_rounds_on_several_instances_that_stay_far_from_the_limit_are_simulated_on_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1114,6 +1136,7 @@ def test_boxes_whose_receives_and_sends_share_threadblocks_are_simulated_for_one
     assert {block.rank for block in run.blocks} <= set(range(4))
 
 
+@pytest.mark.slow
 def test_over_equal_boxes_every_pattern_of_boxes_is_simulated() -> None:
     """Beside what is made for all ranks, whose estimates flatter it."""
     topology = replicate(load_topology("pcie-2x2-nvlink"), 2)
@@ -1190,6 +1213,7 @@ def test_a_ring_whose_links_may_be_faster_than_what_is_near_the_limit_is_simulat
     assert not [*trial.shapes.overtaking(8 * MB)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overtaking", [False, True])
 def test_over_boxes_rings_that_were_left_out_are_looked_at_if_they_may_be_faster(
     overtaking: bool, monkeypatch: pytest.MonkeyPatch
@@ -1199,6 +1223,7 @@ def test_over_boxes_rings_that_were_left_out_are_looked_at_if_they_may_be_faster
     assert any(row.strategy == "ring" and row.simulated_us for row in result.tried) is overtaking
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("free", "reached"), [(True, False), (True, True), (False, False)])
 def test_trees_are_looked_at_where_roots_are_free_and_nothing_is_at_the_limit(
     free: bool, reached: bool, monkeypatch: pytest.MonkeyPatch
@@ -1236,7 +1261,12 @@ def test_rings_may_be_as_fast_as_their_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("near", "machine", "spread"), [(1.05, "mi50x8", True), (1.03, "mi50x8", False), (1.05, "dgx1", False)]
+    ("near", "machine", "spread"),
+    [
+        pytest.param(1.05, "mi50x8", True, marks=pytest.mark.slow),
+        pytest.param(1.03, "mi50x8", False, marks=pytest.mark.slow),
+        (1.05, "dgx1", False),
+    ],
 )
 def test_where_ways_meet_what_is_not_close_is_tried_on_other_threadblocks(
     near: float, machine: str, spread: bool, monkeypatch: pytest.MonkeyPatch

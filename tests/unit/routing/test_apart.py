@@ -108,7 +108,7 @@ def test_what_does_for_all_ranks_alike_does_for_free_roots_if_it_carries_as_much
     assert PathsApart().with_free_roots(instance, alike) == alike
 
 
-@pytest.mark.parametrize("boxes", [2, 4])
+@pytest.mark.parametrize("boxes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_free_roots_have_paths_of_their_own_where_those_for_all_ranks_alike_carry_less(boxes: int) -> None:
     """Of four boxes a ring is enough for ranks alike; of free roots it would leave a fifth."""
     topology = replicate(load_topology("pcie8-1nic"), boxes)
