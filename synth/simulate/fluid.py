@@ -6,6 +6,7 @@ through others.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,7 +27,11 @@ class Fluid:
         self._kind = [numbers[kind] for kind in kinds]
         self._rate = [0.0] * len(numbers)
         self._flows: list[dict[int, None]] = [{} for _ in numbers]
+        #: None where a kind shares no link: its rate is its limit, whatever others do.
         self._region = _regions(list(numbers), Counter(self._kind), capacity, self._rate)
+        for kind, number in numbers.items():
+            if self._region[number] is None:
+                self._rate[number] = kind.limit
         self._left = [0.0] * len(paths)
         self.since = [0.0] * len(paths)
         #: Flows that have started since the last `settle`, that ended, and that began again at once, whose links noticed nothing.
@@ -45,22 +50,26 @@ class Fluid:
             del self._ended[flow]
             self._resumed[flow] = None
             return
+        self._started[flow] = None
         kind = self._kind[flow]
-        self._started[flow] = self._flows[kind][flow] = None
-        self._stirred[self._region[kind]] = None
-        self._region[kind].add(kind)
+        region = self._region[kind]
+        if region is not None:
+            self._flows[kind][flow] = self._stirred[region] = None
+            region.add(kind)
 
     def stop(self, flow: int) -> None:
         """End a flow; those that shared a contended link with it have new rates after `settle`."""
         self._ended[flow] = None
 
     def _remove(self, flow: int) -> None:
-        kind = self._kind[flow]
-        del self._flows[kind][flow]
         self._started.pop(flow, None)
         self._resumed.pop(flow, None)
-        self._stirred[self._region[kind]] = None
-        self._region[kind].remove(kind)
+        kind = self._kind[flow]
+        region = self._region[kind]
+        if region is not None:
+            del self._flows[kind][flow]
+            self._stirred[region] = None
+            region.remove(kind)
 
     def settle(self, now_us: float) -> Mapping[int, float]:
         """Set the rates of all flows that the changes since the last call may touch; when those end that end at another time now."""
@@ -96,23 +105,29 @@ class Fluid:
 
 
 def _kinds(capacity: Sequence[float], paths: Sequence[tuple[int, ...]], limit: Sequence[float]) -> list[Kind]:
-    """The kind of every flow, without links that are wide enough for all flows at once."""
-    most = [0.0] * len(capacity)
-    for path, each in zip(paths, limit, strict=True):
+    """The kind of every flow, without links that are wide enough for all flows at once, or that no other flow crosses: these are a
+    limit like its own.
+    """
+    flows = Counter(link for path in paths for link in path)
+    alone = (min((capacity[link] for link in path if flows[link] == 1), default=math.inf) for path in paths)
+    limits = list(map(min, limit, alone))
+    most: dict[int, float] = defaultdict(float)
+    for path, each in zip(paths, limits, strict=True):
         for link in path:
             most[link] += each
-    narrow = [asked > there for asked, there in zip(most, capacity, strict=True)]
-    ways = (tuple(link for link in path if narrow[link]) for path in paths)
-    return [Kind(way, rounded(each)) for way, each in zip(ways, limit, strict=True)]
+    narrow = {link for link, asked in most.items() if asked > capacity[link] and flows[link] > 1}
+    ways = (tuple(link for link in path if link in narrow) for path in paths)
+    return [Kind(way, rounded(each)) for way, each in zip(ways, limits, strict=True)]
 
 
 def _regions(
     kinds: Sequence[Kind], flows: Mapping[int, int], capacity: Sequence[float], rate: list[float]
-) -> list[Region]:
-    """The region of every kind, of which there are so many `flows`."""
+) -> list[Region | None]:
+    """The region of every kind that shares links, of which there are so many `flows`."""
     first = regions_of([kind.path for kind in kinds])
     together: dict[int, dict[int, Kind]] = defaultdict(dict)
     for number, kind in enumerate(kinds):
-        together[first[number]][number] = kind
+        if kind.path:
+            together[first[number]][number] = kind
     regions = {each: Region(of, max(map(flows.__getitem__, of)), capacity, rate) for each, of in together.items()}
-    return [regions[each] for each in first]
+    return [regions.get(each) for each in first]

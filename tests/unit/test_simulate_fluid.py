@@ -190,3 +190,16 @@ def test_what_is_counted_is_what_contends() -> None:
     assert fluid.settle(1.0).keys() == {0, 1}
     assert fluid.touched == 2
     assert [fluid.rate(flow) for flow in range(3)] == [5.0, 5.0, 9.0]
+
+
+def test_a_link_that_one_flow_crosses_is_a_limit_of_its_own() -> None:
+    """So that the first two have all that they can take of the link that they share, and contend with nobody."""
+    paths: list[tuple[int, ...]] = [(0, 1), (0, 2), (3,)]
+    fluid = Fluid([10.0, 4.0, 6.0, 5.0], paths, [FAR] * 3)
+    for flow in range(len(paths)):
+        fluid.start(flow, 60.0, 0.0)
+        fluid.settle(0.0)
+    assert ([fluid.rate(flow) for flow in range(len(paths))], fluid.touched) == ([4.0, 6.0, 5.0], 0)
+    fluid.stop(1)
+    fluid.settle(10.0)
+    assert (fluid.rate(0), fluid.end_us(0), fluid.touched) == (4.0, 15.0, 0)
