@@ -196,7 +196,7 @@ def _bound(plan: Plan, scored: Sequence[Scored]) -> Bound:
     for entry in scored:
         solution = entry.solution
         whole = len(solution.instance.paths) == len(plan.paths)
-        if entry.candidate.strategy in ("trees", "flow") and solution.bound_us and whole:
+        if entry.candidate.packed and solution.bound_us and whole:
             per_byte = solution.bound_us / entry.candidate.anchor_bytes
             if per_byte > best.us_per_byte * (1 + 1e-3):
                 best = replace(best, us_per_byte=per_byte, what="packing bound: linear program over all trees")

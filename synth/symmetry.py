@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from synth.instance import Symmetry
+from synth.instance import Instance, Symmetry
 
 
 def identity(num_ranks: int, num_paths: int, num_links: int) -> Symmetry:
@@ -48,6 +48,12 @@ def free_group(generators: Sequence[Symmetry]) -> tuple[Symmetry, ...] | None:
                 grown.append(product)
         frontier = grown
     return tuple(members)
+
+
+def members_of(instance: Instance, generators: Sequence[Symmetry]) -> tuple[Symmetry, ...]:
+    """Every member of the group that some of an instance's symmetries generate: the identity first, alone if there are none."""
+    alone = identity(instance.num_ranks, len(instance.paths), len(instance.topology.links))
+    return free_group(generators) or (alone,)
 
 
 def orbits(size: int, permutations: Iterable[Sequence[int]]) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from synth.collective import CollectiveName
 from synth.exchange import EXCHANGE
 
+#: The strategies that pack trees or paths, by a linear program over links alone.
+PACKINGS = ("trees", "flow")
 #: The strategy that routes both halves of an allreduce as one.
 JOINT = "joint"
 #: The strategies that reduce at so many ranks in the middle of the machine (synth.routing.central): "central-4".
@@ -63,6 +65,11 @@ class Candidate:
         if self.in_turns:
             return "turns"
         return "pieces" if self.pieces else "rounds" if self.in_rounds else "list"
+
+    @property
+    def packed(self) -> bool:
+        """Whether trees or paths are packed, which know links alone."""
+        return self.strategy in PACKINGS
 
     @property
     def boxed(self) -> bool:

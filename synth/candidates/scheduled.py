@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.candidates.candidate import VIEW, Candidate
+from synth.candidates.candidate import PACKINGS, VIEW, Candidate
 from synth.candidates.cuts import coarse_cut, fits, worthwhile_counts
 from synth.candidates.sizes import CONNECTION_BOUND_BYTES, LATENCY_BOUND_BYTES
 from synth.candidates.transfers import (
@@ -95,12 +95,12 @@ def interpreted_candidates(
     instance: Instance, strategy: str, counts: Sequence[int], buffer_bytes: int, *, single: bool
 ) -> list[Candidate]:
     """What to solve at one buffer size for an interpreter's connections: a coarse cut, and for trees the finest."""
-    if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", "trees", "flow", "greedy"):
+    if buffer_bytes > CONNECTION_BOUND_BYTES or strategy not in ("auto", *PACKINGS, "greedy"):
         return []
     finest = worthwhile_counts(instance, counts, buffer_bytes, 1)[0]
     coarse = coarse_cut(instance, counts, buffer_bytes)
     tried = []
-    if strategy in ("auto", "trees", "flow"):
+    if strategy in ("auto", *PACKINGS):
         packed = "flow" if direct(instance.collective) and strategy != "trees" else "trees"
         tried += [
             (packed, count) for count in ((finest // 4, finest // 2, coarse, finest) if single else (coarse, finest))

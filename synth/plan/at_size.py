@@ -8,7 +8,7 @@ from functools import cached_property
 
 from synth.candidates import Candidate
 from synth.candidates.apart import apart_candidates, apart_rounds
-from synth.candidates.candidate import CHAINED, JOINT, LARGE_VIEW, VIEW
+from synth.candidates.candidate import CHAINED, JOINT, LARGE_VIEW, PACKINGS, VIEW
 from synth.candidates.chained import chained_candidates
 from synth.candidates.cuts import worthwhile_counts
 from synth.candidates.hierarchy import hierarchy_candidates, packed_candidates
@@ -164,7 +164,7 @@ class AtSize:
             )
             if request.by_time:
                 plan += interpreted_candidates(instance, request.strategy, counts, size, single=single)
-            if size == request.max_bytes and request.strategy in ("auto", "trees", "flow"):
+            if size == request.max_bytes and request.strategy in ("auto", *PACKINGS):
                 plan += largest_candidates(plan[0].strategy, instance, counts, size, by_time=request.by_time)
         return plan
 

@@ -18,7 +18,7 @@ from synth.boxes import Boxes, powers
 from synth.instance import Instance, Symmetry
 from synth.ir import Schedule, Send
 from synth.paths import Path
-from synth.symmetry import free_group
+from synth.symmetry import members_of
 
 Ints = NDArray[np.int64]
 
@@ -83,7 +83,7 @@ def _in_place(instance: Instance, boxes: Boxes) -> tuple[Symmetry, ...]:
     """The instance's symmetries that take the first box to itself, on links merged; the identity is left out."""
     one, first = boxes.links.min(axis=0).tolist(), set(boxes.ranks[0])
     kept = []
-    for member in (free_group(instance.symmetries) or ())[1:]:
+    for member in members_of(instance, instance.symmetries)[1:]:
         if {member.ranks[rank] for rank in first} == first:
             links = (one[image] if one[link] == link else link for link, image in enumerate(member.links))
             kept.append(replace(member, links=tuple(links)))

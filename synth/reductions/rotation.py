@@ -13,7 +13,7 @@ from dataclasses import replace
 from synth.boxes import Boxes
 from synth.instance import Instance
 from synth.reductions.fold import chunk_images, share_nothing
-from synth.symmetry import free_group
+from synth.symmetry import members_of
 
 
 def rotations(instance: Instance) -> Iterator[tuple[Instance, Boxes]]:
@@ -21,7 +21,7 @@ def rotations(instance: Instance) -> Iterator[tuple[Instance, Boxes]]:
     instance with it as the first of its symmetries, and the runs of ranks as boxes, the shortest runs first.
     """
     ranks = instance.num_ranks
-    members = {member.ranks: member for member in free_group(instance.symmetries) or ()}
+    members = {member.ranks: member for member in members_of(instance, instance.symmetries)}
     for size in (size for size in range(1, ranks // 2 + 1) if ranks % size == 0):
         rotation = members.get(tuple((rank + size) % ranks for rank in range(ranks)))
         if rotation is None:

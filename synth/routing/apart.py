@@ -18,7 +18,7 @@ from synth.instance import Instance, Symmetry
 from synth.paths import meeting, strongly_connected, ways_back
 from synth.routing.joint import JointMaster
 from synth.routing.packing import ColumnGeneration, Master, commodities_of
-from synth.symmetry import free_group
+from synth.symmetry import members_of
 
 #: How near to what is proved the least load over all paths is found.
 _GAP = 1e-3
@@ -74,10 +74,8 @@ class _Search:
         self.links = [frozenset(path.links) for path in instance.paths]
         self.alone_us = [max(path.busy_us(instance.chunk_bytes)) for path in instance.paths]
         self.back = ways_back(instance.topology, instance.paths)
-        members = free_group(instance.symmetries) or ()
-        self.images = [
-            frozenset({path, *(member.paths[path] for member in members)}) for path in range(len(self.links))
-        ]
+        members = members_of(instance, instance.symmetries)
+        self.images = [frozenset(member.paths[path] for member in members) for path in range(len(self.links))]
         self.kept = frozenset(range(len(instance.paths)))
         self.settled: frozenset[int] = frozenset()
         self.tried: set[int] = set()

@@ -20,7 +20,7 @@ from synth.instance import Instance, OwnedInstance, Symmetry
 from synth.ir import Routing, Transfer
 from synth.routing.packing import Column, ColumnGeneration, Commodity, Network, Packing, growing_program, keeps
 from synth.routing.rounding import Rounding
-from synth.symmetry import free_group, identity
+from synth.symmetry import members_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -135,8 +135,7 @@ class JointMaster(ColumnGeneration):
         self.proves = collective.group is None
         everyone = [frozenset(first + rank for rank in collective.members) for first in (0, ranks)]
         self.sources = [Commodity(s, everyone[s >= ranks] - {s}, ()) for s in range(2 * ranks)]
-        alone = (identity(ranks, len(instance.paths), len(instance.topology.links)),)
-        self.members = free_group(instance.symmetries) or alone
+        self.members = members_of(instance, instance.symmetries)
         rank_images = np.array([member.ranks for member in self.members])
         link_images = np.array([member.links for member in self.members])
         crossed = [instance.paths[path] for path in (range(len(instance.paths)) if paths is None else paths)]
@@ -259,7 +258,7 @@ def _kept(instance: Instance, paths: Collection[int] | None) -> tuple[Symmetry, 
     kept = tuple(
         each for each in instance.symmetries if {each.ranks[rank] for rank in group} == group and keeps(each, paths)
     )
-    return kept if instance.collective.chunks % len(free_group(kept) or (None,)) == 0 else ()
+    return kept if instance.collective.chunks % len(members_of(instance, kept)) == 0 else ()
 
 
 def _interleaved(trees: dict[Tree, int]) -> list[Tree]:

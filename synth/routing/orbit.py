@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from synth.instance import Demand, Instance, Symmetry
-from synth.symmetry import free_group, identity
+from synth.symmetry import members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,8 @@ def action_of(instance: Instance) -> Action:
     The k-th chunk among those with one source and the same destinations goes to the k-th of the image (eq. 25).
     """
     kept = [symmetry for symmetry in instance.symmetries if _chunk_images(instance, symmetry) is not None]
-    group = free_group(kept)
-    if group is None:
-        group = (identity(instance.num_ranks, len(instance.paths), len(instance.topology.links)),)
     members = []
-    for symmetry in group:
+    for symmetry in members_of(instance, kept):
         chunks = _chunk_images(instance, symmetry)
         if chunks is not None:
             members.append(Member(chunks, symmetry.paths, symmetry.links))

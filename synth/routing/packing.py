@@ -23,7 +23,7 @@ from synth.instance import Instance, Symmetry
 from synth.milp.lp import GrowingLp, solve_lp
 from synth.paths import distances
 from synth.routing.arborescence import cheapest_trees, prune, shallow_tree
-from synth.symmetry import free_group, identity
+from synth.symmetry import members_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -181,9 +181,10 @@ def _group(instance: Instance, commodities: tuple[Commodity, ...], paths: Collec
         return [place.get((ranks[c.source], frozenset(ranks[dest] for dest in c.dests))) for c in commodities]
 
     kept = [symmetry for symmetry in instance.symmetries if None not in images(symmetry) and keeps(symmetry, paths)]
-    alone = (identity(instance.num_ranks, len(instance.paths), len(instance.topology.links)),)
-    members = free_group(kept) or alone
-    return [_Element(np.array(m.paths), np.array(m.links), np.array(images(m), dtype=np.int64)) for m in members]
+    return [
+        _Element(np.array(member.paths), np.array(member.links), np.array(images(member), dtype=np.int64))
+        for member in members_of(instance, kept)
+    ]
 
 
 @dataclass(frozen=True)

@@ -292,7 +292,7 @@ class Making:
         if turned := self._rotating(instance, candidate):
             return hierarchical(*turned, stages, rotated(candidate.strategy), candidate.view)
         viewed = as_interpreted(instance, candidate.view)
-        packed = candidate.chained or candidate.strategy in ("trees", "flow")
+        packed = candidate.chained or candidate.packed
         routed = (lambda shown: chosen(as_described(shown))) if packed else chosen
         solution = stages(viewed, routed)
         return self._as_on_links(instance, solution)
@@ -302,7 +302,7 @@ class Making:
         where latency counts as much as bandwidth, of which alone all runs can have the same, nor where ways meet and some keep
         apart, or an allreduce is in a list: what all send at the same time holds itself up there.
         """
-        packed = candidate.strategy in ("trees", "flow") and candidate.anchor_bytes > PACED_BEYOND_BYTES
+        packed = candidate.packed and candidate.anchor_bytes > PACED_BEYOND_BYTES
         twice = self.request.collective is CollectiveName.ALLREDUCE and not candidate.in_rounds
         if not packed or self.plan.apart() or (twice and self.plan.is_crowded):
             return None

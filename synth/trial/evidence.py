@@ -108,7 +108,8 @@ class Evidence(Programs):
         if near == size:
             return known[size]
         scale = known[near] / estimates[near]
-        scale = scale if _apart(near, size) <= _NEAR_SIZE else max(scale, 1.0)
+        if _apart(near, size) > _NEAR_SIZE:
+            scale = max(scale, 1.0)
         return max(estimates[size] * scale, self.plan.bound.time_us(size))
 
     def known_us(self, contender: Contender) -> dict[int, float]:
@@ -120,7 +121,7 @@ class Evidence(Programs):
         return {size: us for size, us in self.known_us(contender).items() if (contender, size) not in self._estimated}
 
     def timed(self, size: int) -> dict[Contender, float]:
-        """What was simulated at a size, the fastest first."""
+        """What is known of a size (`known_us`), the fastest first."""
         timed = {contender: times[size] for contender, times in self._times.items() if size in times}
         return dict(sorted(timed.items(), key=lambda item: (item[1], item[0].position)))
 
