@@ -145,9 +145,7 @@ def part_of(code: Code, kept: Sequence[int], own: Sequence[int], connection_at: 
         if any(wait.tb not in block_at for operation in block.operations for wait in operation.waits):
             return None
         operations = tuple(
-            one._replace(waits=tuple(Wait(block_at[wait.tb], wait.operations) for wait in one.waits))
-            if one.waits
-            else one
+            one.waiting(tuple([Wait(block_at[wait.tb], wait.operations) for wait in one.waits])) if one.waits else one
             for one in block.operations
         )
         blocks.append(Block(block.rank, block.tb, connection_at[block.send], connection_at[block.recv], operations))

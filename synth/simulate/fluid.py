@@ -71,21 +71,28 @@ class Fluid:
             self._stirred[region] = None
             region.remove(kind)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing has started or ended since the last `settle`."""
+        return not (self._started or self._ended or self._resumed)
+
     def settle(self, now_us: float) -> Mapping[int, float]:
         """Set the rates of all flows that the changes since the last call may touch; when those end that end at another time now."""
-        if not (self._started or self._ended or self._resumed):
-            return {}
         for flow in self._ended:
             self._remove(flow)
-        changed = self._started | self._resumed
+        changed = self._started
+        if self._resumed:
+            changed |= self._resumed
+        if self._stirred:
+            for region in self._stirred:
+                for kind, before in region.settle():
+                    self._change(self._flows[kind], before, now_us)
+                    changed |= self._flows[kind]
+                self.touched += region.touched
+            self._stirred = {}
         self._started, self._ended, self._resumed = {}, {}, {}
-        for region in self._stirred:
-            for kind, before in region.settle():
-                self._change(self._flows[kind], before, now_us)
-                changed |= self._flows[kind]
-            self.touched += region.touched
-        self._stirred = {}
-        return {flow: self.end_us(flow) for flow in changed}
+        since, left, rate, kinds = self.since, self._left, self._rate, self._kind
+        return {flow: since[flow] + left[flow] / rate[kinds[flow]] for flow in changed}
 
     def _change(self, flows: Iterable[int], before: float, now_us: float) -> None:
         """What is left of `flows`, which had the rate `before` until now; those that have only started have as much left."""

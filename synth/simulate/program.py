@@ -45,6 +45,10 @@ class Operation(NamedTuple):
     step: int
     sources: int = 1
 
+    def waiting(self, waits: tuple[Wait, ...]) -> Operation:
+        """The operation with these waits instead of its own."""
+        return Operation(self.type, self.chunks, waits, self.step, self.sources)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -126,9 +130,7 @@ def _code(algo: Algo, most: int) -> Code:
     blocks = []
     for draft in drafts:
         operations = tuple(
-            operation._replace(waits=tuple(_wait(algo, draft, drafts, place, dep) for dep in deps))
-            if deps
-            else operation
+            operation.waiting(tuple([_wait(algo, draft, drafts, place, dep) for dep in deps])) if deps else operation
             for operation, deps in zip(draft.operations, draft.deps, strict=True)
         )
         send, recv = _connect(algo, draft, connections, ends)
