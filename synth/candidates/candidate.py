@@ -68,7 +68,7 @@ class Candidate:
 
     @property
     def packed(self) -> bool:
-        """Whether trees or paths are packed, which know links alone."""
+        """Whether trees or paths are packed, by a program that knows links alone."""
         return self.strategy in PACKINGS
 
     @property

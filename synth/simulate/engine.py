@@ -155,8 +155,6 @@ class Engine:
         """Have every block whose slice ends at another time than was thought looked at then: what ends later is looked at when it
         was to end, as it may be sooner again until then.
         """
-        if self.fluid.is_settled:
-            return
         wake_us, due_us, horizon = self.wake_us, self.due_us, self.horizon
         for block, end_us in self.fluid.settle(self.now).items():
             if horizon < due_us[block] <= end_us:

@@ -71,13 +71,10 @@ class Fluid:
             self._stirred[region] = None
             region.remove(kind)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing has started or ended since the last `settle`."""
-        return not (self._started or self._ended or self._resumed)
-
     def settle(self, now_us: float) -> Mapping[int, float]:
         """Set the rates of all flows that the changes since the last call may touch; when those end that end at another time now."""
+        if not (self._started or self._ended or self._resumed):
+            return {}
         for flow in self._ended:
             self._remove(flow)
         changed = self._started
