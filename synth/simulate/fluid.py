@@ -77,19 +77,15 @@ class Fluid:
             return {}
         for flow in self._ended:
             self._remove(flow)
-        changed = self._started
-        if self._resumed:
-            changed |= self._resumed
-        if self._stirred:
-            for region in self._stirred:
-                for kind, before in region.settle():
-                    self._change(self._flows[kind], before, now_us)
-                    changed |= self._flows[kind]
-                self.touched += region.touched
-            self._stirred = {}
+        changed = self._started | self._resumed
         self._started, self._ended, self._resumed = {}, {}, {}
-        since, left, rate, kinds = self.since, self._left, self._rate, self._kind
-        return {flow: since[flow] + left[flow] / rate[kinds[flow]] for flow in changed}
+        for region in self._stirred:
+            for kind, before in region.settle():
+                self._change(self._flows[kind], before, now_us)
+                changed |= self._flows[kind]
+            self.touched += region.touched
+        self._stirred = {}
+        return {flow: self.end_us(flow) for flow in changed}
 
     def _change(self, flows: Iterable[int], before: float, now_us: float) -> None:
         """What is left of `flows`, which had the rate `before` until now; those that have only started have as much left."""
